@@ -1,0 +1,16 @@
+//! Bytes and rings of NVIDIA ConnectX (mlx5) hardware.
+//!
+//! This crate knows what the device's structures look like and who owns which ring slot when. It performs no I/O,
+//! allocates nothing and needs neither `std` nor `alloc`. Objects, bring-up and the verbs are in the crate `mlx5`.
+//!
+//! Names are those of the programmer's reference manual (PRM); bit offsets count from the most significant bit of the
+//! first big-endian dword, as the PRM does.
+#![no_std]
+
+pub mod be;
+pub mod cmd;
+pub mod platform;
+pub mod prm;
+
+#[doc(hidden)]
+pub use pastey;

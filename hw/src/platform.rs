@@ -1,0 +1,168 @@
+//! The two traits of a port: what the driver needs from the place it runs in.
+//!
+//! [`Platform`] gives memory that the device can reach, a clock and a way to wait; [`Bar`] gives access to the
+//! device's registers. `docs/porting.md` shows a complete small port.
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+
+/// Why the platform could not do what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlatformError {
+    /// No memory, or no room in the I/O address space.
+    NoMemory,
+    /// This platform cannot do that at all.
+    Unsupported,
+    /// The operating system refused; its error number.
+    Os(i32),
+}
+
+/// Memory that both the driver and the device reach: zeroed, coherent, contiguous in I/O addresses.
+///
+/// It is a plain description: dropping it frees nothing. Whoever owns it gives it back with [`Platform::free`].
+#[derive(Debug)]
+pub struct DmaMem {
+    ptr: NonNull<u8>,
+    iova: u64,
+    size: usize,
+}
+
+// SAFETY: the memory is only reached through atomics and is not tied to the thread that allocated it.
+unsafe impl Send for DmaMem {}
+// SAFETY: as above.
+unsafe impl Sync for DmaMem {}
+
+impl DmaMem {
+    /// Describes memory that a platform hands out.
+    ///
+    /// # Safety
+    /// `ptr` is aligned to at least 64 bytes and valid for reads and writes of `size` bytes until [`Platform::free`]; no
+    /// reference other than to atomics is ever made to it; the device reaches the same bytes at `iova`.
+    pub const unsafe fn new(ptr: NonNull<u8>, iova: u64, size: usize) -> Self {
+        Self { ptr, iova, size }
+    }
+
+    /// Address for the CPU.
+    pub const fn ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// Address for the device.
+    pub const fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    /// Size in bytes.
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The memory as 32-bit words in memory order. The device may change them at any time.
+    pub const fn words(&self) -> &[AtomicU32] {
+        // SAFETY: `new` promises alignment and validity; atomics are the one kind of reference allowed.
+        unsafe { core::slice::from_raw_parts(self.ptr.as_ptr().cast::<AtomicU32>(), self.size / 4) }
+    }
+}
+
+/// What the driver needs from its surroundings: memory, a clock, a way to wait.
+///
+/// Methods take `&self`: several devices, I/O domains and test instances live side by side. Before it hands a function
+/// over, the port has reset it and has turned on memory space and bus mastering.
+///
+/// # Safety
+/// An implementation hands out memory as described at [`alloc`](Self::alloc): the driver lets the device write to it.
+pub unsafe trait Platform: Send + Sync {
+    /// Allocates zeroed memory, at least `size` bytes, aligned to `align` (a power of two, at least 64) for both CPU and
+    /// device, contiguous in I/O addresses, coherent with the device, and never at I/O address 0.
+    ///
+    /// # Errors
+    /// [`PlatformError::NoMemory`] when there is none.
+    fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError>;
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// `mem` came from this platform's [`alloc`](Self::alloc), nothing refers to it, and the device no longer reads or
+    /// writes it.
+    unsafe fn free(&self, mem: DmaMem);
+
+    /// Nanoseconds since an arbitrary start; never goes back.
+    fn now(&self) -> u64;
+
+    /// Called in every wait loop: yields, spins or lets a model run.
+    fn relax(&self);
+
+    /// The largest size in bytes that [`alloc`](Self::alloc) gives contiguously; larger rings use lists of pages.
+    fn max_contiguous(&self) -> usize {
+        1 << 21
+    }
+
+    /// Lets the device reach memory of the caller's own and returns its I/O address.
+    ///
+    /// # Errors
+    /// [`PlatformError::Unsupported`] where the platform cannot.
+    ///
+    /// # Safety
+    /// The memory stays valid until [`unmap`](Self::unmap), and no reference to it lives while the device may write it.
+    unsafe fn map(&self, ptr: NonNull<u8>, len: usize) -> Result<u64, PlatformError> {
+        let _ = (ptr, len);
+        Err(PlatformError::Unsupported)
+    }
+
+    /// Ends a [`map`](Self::map).
+    ///
+    /// # Errors
+    /// What the system answered; the range is then still reachable by the device.
+    ///
+    /// # Safety
+    /// `iova` and `len` are those of a `map`, and the device no longer uses the range.
+    unsafe fn unmap(&self, iova: u64, len: usize) -> Result<(), PlatformError> {
+        let _ = (iova, len);
+        Err(PlatformError::Unsupported)
+    }
+
+    /// Resets the function. On success the device has stopped reading and writing memory.
+    ///
+    /// # Errors
+    /// [`PlatformError::Unsupported`] where the platform cannot; the device then keeps what it was given.
+    fn reset(&self) -> Result<(), PlatformError> {
+        Err(PlatformError::Unsupported)
+    }
+
+    /// Waits until interrupt `vector` has fired or `deadline` (nanoseconds of [`now`](Self::now)) has passed, or returns
+    /// early for no reason. Without interrupts it relaxes once.
+    fn wait(&self, vector: u32, deadline: u64) {
+        let _ = (vector, deadline);
+        self.relax();
+    }
+}
+
+/// Access to BAR 0 of the function. Values are in CPU order as they lie on the bus (little-endian on the wire); the
+/// device's own byte order is the driver's affair.
+///
+/// # Safety
+/// Every method performs exactly one access of its width at `offset` of BAR 0, in program order with the others.
+/// Offsets beyond the BAR read as all ones and ignore writes.
+pub unsafe trait Bar: Send + Sync {
+    /// Size of the BAR in bytes.
+    fn size(&self) -> usize;
+    /// Reads 32 bits at `offset`, a multiple of 4.
+    fn read32(&self, offset: usize) -> u32;
+    /// Writes 32 bits at `offset`, a multiple of 4.
+    fn write32(&self, offset: usize, value: u32);
+    /// Writes 64 bits at `offset`, a multiple of 8: one access where the bus can, else the low address first.
+    fn write64(&self, offset: usize, value: u64);
+
+    /// Whether [`write_combined`](Self::write_combined) reaches a write-combining mapping.
+    fn has_wc(&self) -> bool {
+        false
+    }
+
+    /// Stores 64 bytes (a send queue's BlueFlame buffer) at `offset`, a multiple of 64.
+    fn write_combined(&self, offset: usize, block: &[u64; 8]) {
+        for (i, value) in block.iter().enumerate() {
+            self.write64(offset + 8 * i, *value);
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The port of the mlx5 driver to Linux VFIO, and the pieces of its command-line tool.

@@ -1,0 +1,2 @@
+//! The mlx5 tool.
+fn main() {}
