@@ -1,0 +1,247 @@
+//! The command queue: slots, mailboxes, tokens, and who waits for what.
+//!
+//! A command claims the lowest free slot (page commands have the last one to themselves, so that the firmware can be
+//! served while every other slot waits for it), writes its entry, hands it over by the owner bit and rings the
+//! doorbell. The owner bit alone says that the answer is there; a completion event only says when to look. So neither
+//! a lost event nor one for a slot that nobody uses does harm.
+//!
+//! A command whose deadline has passed keeps its slot and its mailboxes until the device gives the entry back. The lock
+//! protects the table of slots and is never held while a command waits.
+
+mod mailbox;
+mod slot;
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use mlx5_hw::be::Be32;
+use mlx5_hw::cmd::Opcode;
+use spin::Mutex;
+
+use crate::dma::{DmaRegion, Port};
+use crate::error::Error;
+use mailbox::{Chain, Pool};
+pub(crate) use slot::Claim;
+
+/// Most slots a queue can have: the doorbell is a vector of 32 bits.
+const MAX_SLOTS: usize = 32;
+/// Dwords of an entry.
+const ENTRY_WORDS: usize = 16;
+/// Offset of the doorbell vector in BAR 0.
+const DOORBELL: usize = 0x18;
+/// How long an answer may lie there without its event before the event counts as lost, in nanoseconds.
+const EVENT_GRACE: u64 = 1_000_000;
+
+/// What the command queue has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CommandCounters {
+    /// Commands handed to the device.
+    pub posted: u64,
+    /// Commands without an answer at their deadline.
+    pub timed_out: u64,
+    /// Answers that came after the deadline; their slots and mailboxes are in use again.
+    pub late: u64,
+    /// Answers found by looking, because their event did not come.
+    pub lost_events: u64,
+    /// Completion events for slots that do not exist or were not in use.
+    pub stray_events: u64,
+}
+
+/// A command's input and output blocks.
+struct Message {
+    input: Chain,
+    output: Chain,
+}
+
+enum Slot {
+    Free,
+    /// A command is being written or read by its owner.
+    Claimed,
+    /// The device has it; `token` is in its entry.
+    Running {
+        token: u8,
+        by_event: bool,
+        event: bool,
+        answered_at: Option<u64>,
+    },
+    /// The device has it, and nobody waits any more.
+    Abandoned {
+        message: Message,
+        token: u8,
+    },
+}
+
+impl Slot {
+    fn token(&self) -> Option<u8> {
+        match self {
+            Self::Running { token, .. } | Self::Abandoned { token, .. } => Some(*token),
+            Self::Free | Self::Claimed => None,
+        }
+    }
+}
+
+struct Table {
+    slots: [Slot; MAX_SLOTS],
+    seed: u8,
+    counters: CommandCounters,
+}
+
+/// The command queue of a device.
+pub(crate) struct CommandQueue {
+    port: Arc<Port>,
+    memory: DmaRegion,
+    slots: usize,
+    entry_stride: usize,
+    pool: Pool,
+    /// Commands complete by events.
+    events: AtomicBool,
+    /// Mailbox blocks are signed.
+    signatures: AtomicBool,
+    table: Mutex<Table>,
+}
+
+impl CommandQueue {
+    /// A queue in a page of its own. `log_size` and `log_stride` are what the device says of itself.
+    ///
+    /// # Errors
+    /// `Protocol` for sizes that do not fit a page or the doorbell; `NoMemory`.
+    pub(crate) fn new(port: &Arc<Port>, log_size: u32, log_stride: u32) -> Result<Self, Error> {
+        if log_size > 5 || !(6..=12).contains(&log_stride) || log_size + log_stride > 12 {
+            return Err(Error::Protocol { what: "size of the command queue" });
+        }
+        let mut memory = port.alloc(4096, 4096)?;
+        memory.lend("command queue");
+        Ok(Self {
+            port: port.clone(),
+            memory,
+            slots: 1 << log_size,
+            entry_stride: 1 << (log_stride - 2),
+            pool: Pool::new(port.clone()),
+            events: AtomicBool::new(false),
+            signatures: AtomicBool::new(true),
+            table: Mutex::new(Table {
+                slots: [const { Slot::Free }; MAX_SLOTS],
+                seed: 0x5a,
+                counters: CommandCounters::default(),
+            }),
+        })
+    }
+
+    /// Address of the queue for the device.
+    pub(crate) fn iova(&self) -> u64 {
+        self.memory.iova()
+    }
+
+    /// Commands posted from now on complete by events (or, without, by their owner bit alone).
+    pub(crate) fn set_events(&self, on: bool) {
+        self.events.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether the blocks of commands from now on are signed. Entries always are.
+    pub(crate) fn set_signatures(&self, on: bool) {
+        self.signatures.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counters(&self) -> CommandCounters {
+        self.table.lock().counters
+    }
+
+    /// Claims a slot if one is free: the last one for `pages`, else the lowest of the others.
+    pub(crate) fn claim(&self, opcode: Opcode, pages: bool) -> Option<Claim<'_>> {
+        self.reap();
+        let last = self.slots - 1;
+        let range = if pages || last == 0 { last..self.slots } else { 0..last };
+        let mut table = self.table.lock();
+        let index = range.clone().find(|i| matches!(table.slots.get(*i), Some(Slot::Free)))?;
+        *table.slots.get_mut(index)? = Slot::Claimed;
+        drop(table);
+        Some(Claim::new(self, index, opcode))
+    }
+
+    /// A completion event: `vector` has a bit for each slot.
+    pub(crate) fn on_event(&self, vector: u32) {
+        let mut table = self.table.lock();
+        let mut stray = 0;
+        for (i, slot) in table.slots.iter_mut().enumerate() {
+            if vector & 1 << i == 0 {
+                continue;
+            }
+            match slot {
+                Slot::Running { event, by_event: true, .. } => *event = true,
+                Slot::Abandoned { .. } => {}
+                _ => stray += 1,
+            }
+        }
+        table.counters.stray_events += stray;
+        drop(table);
+        self.reap();
+    }
+
+    /// Frees the slots of abandoned commands that the device has answered by now.
+    pub(crate) fn reap(&self) {
+        for index in 0..self.slots {
+            let mut table = self.table.lock();
+            let Some(slot) = table.slots.get_mut(index) else { return };
+            if !matches!(slot, Slot::Abandoned { .. }) || self.device_owns(index) {
+                continue;
+            }
+            let freed = core::mem::replace(slot, Slot::Free);
+            table.counters.late += 1;
+            drop(table);
+            if let Slot::Abandoned { message, .. } = freed {
+                self.recycle(message);
+            }
+        }
+    }
+
+    /// Commands that the device has not answered.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.table.lock().slots.iter().filter(|s| matches!(s, Slot::Running { .. } | Slot::Abandoned { .. })).count()
+    }
+
+    fn recycle(&self, mut message: Message) {
+        message.input.reclaim();
+        message.output.reclaim();
+        self.pool.give_back(message.input);
+        self.pool.give_back(message.output);
+    }
+
+    /// A token that no command in flight has: mailboxes that got mixed up are noticed.
+    fn token(table: &mut Table) -> u8 {
+        loop {
+            table.seed = table.seed.wrapping_mul(5).wrapping_add(0x4d);
+            let token = table.seed;
+            if !table.slots.iter().any(|s| s.token() == Some(token)) {
+                return token;
+            }
+        }
+    }
+
+    fn load(&self, index: usize, word: usize) -> Be32 {
+        self.memory.load(index * self.entry_stride + word)
+    }
+
+    fn store(&self, index: usize, word: usize, value: u32) {
+        self.memory.store(index * self.entry_stride + word, Be32::new(value));
+    }
+
+    fn device_owns(&self, index: usize) -> bool {
+        self.load(index, 15).get() & 1 != 0
+    }
+}
+
+impl Drop for CommandQueue {
+    fn drop(&mut self) {
+        self.reap();
+        if self.in_flight() == 0 {
+            // The device reads and writes the queue only while it works on a command.
+            self.memory.reclaim();
+        }
+    }
+}
+
+/// Exclusive or of all bytes.
+fn xor8(words: impl Iterator<Item = Be32>) -> u8 {
+    words.fold(0, |x, w| x ^ w.to_raw()).to_ne_bytes().into_iter().fold(0, |x, b| x ^ b)
+}

@@ -1,0 +1,198 @@
+//! One command on its way: claimed, posted, answered or abandoned.
+
+use core::sync::atomic::{Ordering, fence};
+
+use mlx5_hw::be::Be32;
+use mlx5_hw::cmd::{Command, Opcode, Sink, Source};
+
+use super::{Chain, CommandQueue, DOORBELL, ENTRY_WORDS, EVENT_GRACE, Message, Slot, xor8};
+use crate::error::Error;
+
+/// Bytes of a message that the entry itself holds.
+const INLINE: usize = 16;
+/// First dword of the inline input and output in an entry.
+const INPUT: usize = 4;
+const OUTPUT: usize = 8;
+
+/// A claimed slot. Dropping it frees the slot, or abandons the command if the device has it.
+pub(crate) struct Claim<'a> {
+    queue: &'a CommandQueue,
+    index: usize,
+    opcode: Opcode,
+    message: Option<Message>,
+}
+
+impl<'a> Claim<'a> {
+    pub(super) fn new(queue: &'a CommandQueue, index: usize, opcode: Opcode) -> Self {
+        Self { queue, index, opcode, message: None }
+    }
+
+    /// Writes the command and hands it to the device.
+    ///
+    /// # Errors
+    /// `NoMemory` for its mailboxes; the device has then seen nothing.
+    pub(crate) fn post<C: Command>(&mut self, command: &C) -> Result<(), Error> {
+        let queue = self.queue;
+        let (in_len, out_len) = (command.in_len(), command.out_len());
+        let input = queue.pool.chain(in_len.saturating_sub(INLINE))?;
+        let output = queue.pool.chain(out_len.saturating_sub(INLINE))?;
+        let mut message = Message { input, output };
+        let by_event = queue.events.load(Ordering::Relaxed);
+        let token = {
+            let mut table = queue.table.lock();
+            let token = CommandQueue::token(&mut table);
+            table.counters.posted += 1;
+            if let Some(slot) = table.slots.get_mut(self.index) {
+                *slot = Slot::Running { token, by_event, event: false, answered_at: None };
+            }
+            token
+        };
+        message.input.link(token);
+        message.output.link(token);
+        self.write_entry(&message, in_len as u32, out_len as u32, token);
+        command.encode(&mut Inbox { claim: self, chain: &message.input, len: in_len });
+        if queue.signatures.load(Ordering::Relaxed) {
+            message.input.sign();
+            message.output.sign();
+        }
+        message.input.lend();
+        message.output.lend();
+        self.message = Some(message);
+        self.hand_over(token);
+        Ok(())
+    }
+
+    fn write_entry(&self, message: &Message, in_len: u32, out_len: u32, token: u8) {
+        let put = |word, value| self.queue.store(self.index, word, value);
+        for word in 0..ENTRY_WORDS - 1 {
+            put(word, 0);
+        }
+        put(0, 7 << 24);
+        put(1, in_len);
+        put(2, (message.input.iova() >> 32) as u32);
+        put(3, message.input.iova() as u32);
+        put(12, (message.output.iova() >> 32) as u32);
+        put(13, message.output.iova() as u32);
+        put(14, out_len);
+        put(15, u32::from(token) << 24);
+    }
+
+    fn hand_over(&self, token: u8) {
+        let queue = self.queue;
+        let owned = u32::from(token) << 24 | 1;
+        let sum = xor8((0..ENTRY_WORDS - 1).map(|word| queue.load(self.index, word)).chain([Be32::new(owned)]));
+        fence(Ordering::Release);
+        queue.store(self.index, 15, owned | u32::from(!sum) << 16);
+        fence(Ordering::Release);
+        queue.port.write_be32(DOORBELL, 1 << self.index);
+    }
+
+    /// Whether the answer is there. With events it is taken when its event has come, has not come for too long, or when
+    /// this is the `last` time to ask.
+    pub(crate) fn answered(&self, now: u64, last: bool) -> bool {
+        let mut table = self.queue.table.lock();
+        let lost = match table.slots.get_mut(self.index) {
+            Some(Slot::Running { by_event, event, answered_at, .. }) => {
+                if self.queue.device_owns(self.index) {
+                    return false;
+                }
+                let since = *answered_at.get_or_insert(now);
+                if !last && *by_event && !*event && now.saturating_sub(since) < EVENT_GRACE {
+                    return false;
+                }
+                *by_event && !*event
+            }
+            _ => return false,
+        };
+        table.counters.lost_events += u64::from(lost);
+        drop(table);
+        fence(Ordering::Acquire);
+        true
+    }
+
+    /// Reads the answer of a command that [`answered`](Self::answered).
+    ///
+    /// # Errors
+    /// `Delivery` or `Command`, as the device says.
+    pub(crate) fn finish<C: Command>(mut self, command: &C) -> Result<C::Out, Error> {
+        let Some(message) = self.message.take() else {
+            return Err(Error::Invalid { what: "a command that was not posted" });
+        };
+        let outbox = Outbox { claim: &self, chain: &message.output, len: command.out_len() };
+        let result = outbox.status().map(|()| command.decode(&outbox));
+        if let Some(slot) = self.queue.table.lock().slots.get_mut(self.index) {
+            *slot = Slot::Claimed;
+        }
+        self.queue.recycle(message);
+        result
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut table = self.queue.table.lock();
+        let Some(slot) = table.slots.get_mut(self.index) else { return };
+        match (self.message.take(), slot.token()) {
+            (Some(message), Some(token)) => {
+                *slot = Slot::Abandoned { message, token };
+                table.counters.timed_out += 1;
+            }
+            _ => *slot = Slot::Free,
+        }
+    }
+}
+
+struct Inbox<'a> {
+    claim: &'a Claim<'a>,
+    chain: &'a Chain,
+    len: usize,
+}
+
+impl Sink for Inbox<'_> {
+    fn put(&mut self, at: usize, words: &[Be32]) {
+        for (i, word) in words.iter().enumerate() {
+            match at + 4 * i {
+                byte if byte >= self.len => return,
+                byte if byte < INLINE => self.claim.queue.store(self.claim.index, INPUT + byte / 4, word.get()),
+                byte => self.chain.put((byte - INLINE) / 4, *word),
+            }
+        }
+    }
+}
+
+struct Outbox<'a> {
+    claim: &'a Claim<'a>,
+    chain: &'a Chain,
+    len: usize,
+}
+
+impl Outbox<'_> {
+    fn word(&self, byte: usize) -> Be32 {
+        match byte {
+            byte if byte >= self.len => Be32::ZERO,
+            byte if byte < INLINE => self.claim.queue.load(self.claim.index, OUTPUT + byte / 4),
+            byte => self.chain.get((byte - INLINE) / 4),
+        }
+    }
+
+    /// The one place where delivery status, status and syndrome are checked.
+    fn status(&self) -> Result<(), Error> {
+        let opcode = self.claim.opcode;
+        let code = (self.claim.queue.load(self.claim.index, 15).get() & 0xff) as u8 >> 1;
+        if code != 0 {
+            return Err(Error::Delivery { opcode, code });
+        }
+        match (self.word(0).get() >> 24) as u8 {
+            0 => Ok(()),
+            status => Err(Error::Command { opcode, status, syndrome: self.word(4).get() }),
+        }
+    }
+}
+
+impl Source for Outbox<'_> {
+    fn get(&self, at: usize, words: &mut [Be32]) {
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = self.word(at.saturating_add(4 * i));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Memory that the device reaches, and who owns it when.
+//!
+//! A [`DmaRegion`] gives back exactly what it took. While it is [lent](DmaRegion::lend) the device may write to it, and
+//! dropping it then frees nothing: the memory goes to the ledger of [`Port`], counted and named, until a reset that the
+//! platform confirms. So an early return or a forgotten step can cost memory, never correctness.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use mlx5_hw::be::Be32;
+use mlx5_hw::platform::{Bar, DmaMem, Platform};
+use spin::Mutex;
+
+use crate::error::Error;
+
+/// Memory that the device may still write to, kept until it is known to be quiet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaked {
+    /// What the memory was.
+    pub what: &'static str,
+    /// Its address for the device.
+    pub iova: u64,
+    /// Its size in bytes.
+    pub size: usize,
+}
+
+/// The two traits of a port, and the ledger of memory that could not be given back.
+pub(crate) struct Port {
+    platform: Arc<dyn Platform>,
+    bar: Box<dyn Bar>,
+    ledger: Mutex<Vec<(&'static str, DmaMem)>>,
+    /// A reset was confirmed: the device uses no memory any more.
+    quiet: AtomicBool,
+}
+
+impl Port {
+    pub(crate) fn new(platform: Arc<dyn Platform>, bar: Box<dyn Bar>) -> Self {
+        Self { platform, bar, ledger: Mutex::new(Vec::new()), quiet: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn platform(&self) -> &dyn Platform {
+        &*self.platform
+    }
+
+    pub(crate) fn bar(&self) -> &dyn Bar {
+        &*self.bar
+    }
+
+    /// A big-endian register in CPU order.
+    pub(crate) fn read_be32(&self, offset: usize) -> u32 {
+        self.bar.read32(offset).swap_bytes()
+    }
+
+    /// Writes a big-endian register.
+    pub(crate) fn write_be32(&self, offset: usize, value: u32) {
+        self.bar.write32(offset, value.swap_bytes());
+    }
+
+    pub(crate) fn alloc(self: &Arc<Self>, size: usize, align: usize) -> Result<DmaRegion, Error> {
+        let mem = self.platform.alloc(size, align)?;
+        Ok(DmaRegion { mem, port: self.clone(), lent: None })
+    }
+
+    /// What the device may still write to.
+    pub(crate) fn leaked(&self) -> Vec<Leaked> {
+        self.ledger.lock().iter().map(|(what, mem)| Leaked { what, iova: mem.iova(), size: mem.size() }).collect()
+    }
+
+    /// Resets the function. If the platform confirms it, the ledger is freed, and so is what is dropped from now on.
+    pub(crate) fn reset(&self) -> Result<(), Error> {
+        self.platform.reset()?;
+        self.quiet.store(true, Ordering::Release);
+        let kept = core::mem::take(&mut *self.ledger.lock());
+        for (_, mem) in kept {
+            // SAFETY: allocated by this platform; its owner is gone and the device has been reset.
+            unsafe { self.platform.free(mem) };
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        if !self.ledger.get_mut().is_empty() && self.reset().is_err() {
+            // The platform's memory must outlive the device's use of it, which may never end.
+            core::mem::forget(self.platform.clone());
+        }
+    }
+}
+
+/// Memory shared with the device: zeroed at first, contiguous in I/O addresses.
+pub(crate) struct DmaRegion {
+    mem: DmaMem,
+    port: Arc<Port>,
+    lent: Option<&'static str>,
+}
+
+impl DmaRegion {
+    /// Address for the device.
+    pub(crate) fn iova(&self) -> u64 {
+        self.mem.iova()
+    }
+
+    /// The memory as 32-bit words in memory order.
+    pub(crate) fn words(&self) -> &[AtomicU32] {
+        self.mem.words()
+    }
+
+    /// The dword at `index`; what lies beyond the region reads as zero.
+    pub(crate) fn load(&self, index: usize) -> Be32 {
+        self.words().get(index).map_or(Be32::ZERO, |w| Be32::from_raw(w.load(Ordering::Relaxed)))
+    }
+
+    /// Stores a dword at `index`; what lies beyond the region is dropped.
+    pub(crate) fn store(&self, index: usize, value: Be32) {
+        if let Some(w) = self.words().get(index) {
+            w.store(value.to_raw(), Ordering::Relaxed);
+        }
+    }
+
+    /// From now on the device may write to it; `what` names it in [`Leaked`].
+    pub(crate) fn lend(&mut self, what: &'static str) {
+        self.lent = Some(what);
+    }
+
+    /// The device is done with it: the command that ends its use has succeeded, or the one that lent it was refused.
+    pub(crate) fn reclaim(&mut self) {
+        self.lent = None;
+    }
+}
+
+impl Drop for DmaRegion {
+    fn drop(&mut self) {
+        // SAFETY: the same memory; this value is its only owner and does not use it again.
+        let mem = unsafe { DmaMem::new(self.mem.ptr(), self.mem.iova(), self.mem.size()) };
+        if let Some(what) = self.lent
+            && !self.port.quiet.load(Ordering::Acquire)
+        {
+            self.port.ledger.lock().push((what, mem));
+            return;
+        }
+        // SAFETY: allocated by this platform; no reference outlives `self`, and the device is done with it.
+        unsafe { self.port.platform.free(mem) };
+    }
+}

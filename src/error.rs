@@ -1,0 +1,216 @@
+//! What can go wrong, with the error number the verbs give for it and a sentence on what to do.
+
+use core::fmt;
+
+use mlx5_hw::cmd::Opcode;
+use mlx5_hw::platform::PlatformError;
+
+/// Error numbers, Linux's on every platform.
+mod errno {
+    pub const EIO: i32 = 5;
+    pub const EAGAIN: i32 = 11;
+    pub const ENOMEM: i32 = 12;
+    pub const EBUSY: i32 = 16;
+    pub const ENODEV: i32 = 19;
+    pub const EINVAL: i32 = 22;
+    pub const EPROTO: i32 = 71;
+    pub const EOPNOTSUPP: i32 = 95;
+    pub const ETIMEDOUT: i32 = 110;
+}
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device executed a command and refused it.
+    Command {
+        /// The command.
+        opcode: Opcode,
+        /// Status of its output (PRM `status`).
+        status: u8,
+        /// The firmware's own number for the reason.
+        syndrome: u32,
+    },
+    /// The device could not even read a command, or write its output.
+    Delivery {
+        /// The command.
+        opcode: Opcode,
+        /// Delivery status of the command queue entry.
+        code: u8,
+    },
+    /// A command did not get its turn or its answer in time.
+    Timeout {
+        /// The command.
+        opcode: Opcode,
+        /// What did not happen.
+        waiting_for: WaitingFor,
+    },
+    /// The firmware did not finish starting in time.
+    FirmwareNotReady,
+    /// The firmware reports a fatal condition in its health buffer.
+    Health {
+        /// `synd` of the health buffer.
+        syndrome: u8,
+    },
+    /// The interface of the NIC is disabled: someone reset or shut it down.
+    NicDisabled,
+    /// Registers read as all ones: the device has left the bus.
+    DeviceGone,
+    /// Other objects still use this one.
+    Busy,
+    /// An argument is wrong.
+    Invalid {
+        /// Which one, and what is wrong with it.
+        what: &'static str,
+    },
+    /// The device, its firmware or this driver does not have what was asked for.
+    Unsupported {
+        /// What is missing.
+        what: &'static str,
+    },
+    /// The platform has no more memory for the device.
+    NoMemory,
+    /// The platform refused.
+    Platform(PlatformError),
+    /// The device wrote something that makes no sense; it was not used.
+    Protocol {
+        /// What it wrote.
+        what: &'static str,
+    },
+}
+
+/// What a command was waiting for when its time was up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitingFor {
+    /// A free slot of the command queue.
+    Slot,
+    /// Its completion.
+    Completion,
+    /// The firmware's pages.
+    Pages,
+}
+
+impl Error {
+    /// The error number of the verbs: Linux's, on every platform; positive.
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Command { status, .. } => match status {
+                0x6 => errno::EBUSY,
+                0x7 | 0xf => errno::EAGAIN,
+                0x8 => errno::ENOMEM,
+                0x1 | 0x4 | 0x50 | 0x51 => errno::EIO,
+                _ => errno::EINVAL,
+            },
+            Self::Delivery { .. } | Self::Health { .. } => errno::EIO,
+            Self::Timeout { .. } | Self::FirmwareNotReady => errno::ETIMEDOUT,
+            Self::NicDisabled | Self::DeviceGone => errno::ENODEV,
+            Self::Busy => errno::EBUSY,
+            Self::Invalid { .. } => errno::EINVAL,
+            Self::Unsupported { .. } | Self::Platform(PlatformError::Unsupported) => errno::EOPNOTSUPP,
+            Self::NoMemory | Self::Platform(PlatformError::NoMemory) => errno::ENOMEM,
+            Self::Platform(PlatformError::Os(number)) => number,
+            Self::Platform(_) => errno::EIO,
+            Self::Protocol { .. } => errno::EPROTO,
+        }
+    }
+
+    /// The command this is about, if it is about one.
+    pub const fn opcode(self) -> Option<Opcode> {
+        match self {
+            Self::Command { opcode, .. } | Self::Delivery { opcode, .. } | Self::Timeout { opcode, .. } => Some(opcode),
+            _ => None,
+        }
+    }
+
+    /// Whether the device certainly did not carry the command out. Memory named in a command is the caller's again only
+    /// then: after every other error the device may still use it.
+    pub const fn refused(self) -> bool {
+        !matches!(self, Self::Timeout { waiting_for: WaitingFor::Completion, .. } | Self::Delivery { .. })
+            && !matches!(self, Self::Health { .. } | Self::NicDisabled | Self::DeviceGone | Self::Protocol { .. })
+    }
+}
+
+impl From<PlatformError> for Error {
+    fn from(e: PlatformError) -> Self {
+        match e {
+            PlatformError::NoMemory => Self::NoMemory,
+            other => Self::Platform(other),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Command { opcode, status, syndrome } => write!(
+                f,
+                "{opcode} failed: status {status:#x}, syndrome {syndrome:#x}; \
+                 check its arguments and the state of the objects it names, and quote the syndrome to the vendor's support"
+            ),
+            Self::Delivery { opcode, code } => write!(
+                f,
+                "{opcode} could not be delivered: code {code:#x}; the device did not accept the command queue entry or its \
+                 mailboxes: check that they are mapped for the device, then reset it"
+            ),
+            Self::Timeout { opcode, waiting_for } => write!(f, "{opcode}: {waiting_for}; reset the device and open it again"),
+            Self::FirmwareNotReady => {
+                f.write_str("the firmware did not become ready in time; wait, or reset the device and open it again")
+            }
+            Self::Health { syndrome } => write!(
+                f,
+                "the firmware reports a fatal error, health syndrome {syndrome:#x}; reset the device and open it again"
+            ),
+            Self::NicDisabled => f.write_str("the device's interface is disabled; reset the device and open it again"),
+            Self::DeviceGone => {
+                f.write_str("the device does not answer, its registers read as all ones; check the slot, its power and the PCIe link")
+            }
+            Self::Busy => f.write_str("still in use; destroy the objects made from it first"),
+            Self::Invalid { what } => write!(f, "invalid argument: {what}"),
+            Self::Unsupported { what } => write!(f, "not supported: {what}; update the firmware or do without"),
+            Self::NoMemory => f.write_str("no memory for the device; free some, or raise the limit on locked memory"),
+            Self::Platform(PlatformError::Unsupported) => f.write_str("the platform cannot do that; use another port"),
+            Self::Platform(PlatformError::Os(number)) => {
+                write!(f, "the operating system refused, error number {number}; check permissions and limits")
+            }
+            Self::Platform(e) => write!(f, "the platform refused ({e:?}); check permissions and limits"),
+            Self::Protocol { what } => write!(f, "the device wrote nonsense: {what}; reset it and open it again"),
+        }
+    }
+}
+
+impl fmt::Display for WaitingFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Slot => "no slot of the command queue became free in time",
+            Self::Completion => "no answer in time",
+            Self::Pages => "the firmware did not return all pages in time",
+        })
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// An object handed back together with the reason why the call did not take it.
+#[derive(Debug)]
+pub struct Returned<T> {
+    /// The object, as it was.
+    pub object: T,
+    /// Why.
+    pub error: Error,
+}
+
+impl<T> Returned<T> {
+    /// Hands `object` back because of `error`.
+    pub const fn new(object: T, error: Error) -> Self {
+        Self { object, error }
+    }
+}
+
+impl<T> fmt::Display for Returned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug> core::error::Error for Returned<T> {}
