@@ -7,10 +7,17 @@
 //! first big-endian dword, as the PRM does.
 #![no_std]
 
+pub mod arch;
 pub mod be;
 pub mod cmd;
+pub mod cqe;
+pub mod dbrec;
+pub mod mmio;
 pub mod platform;
 pub mod prm;
+pub mod ring;
+pub mod uar;
+pub mod wqe;
 
 #[doc(hidden)]
 pub use pastey;

@@ -359,3 +359,21 @@ macro_rules! prm_values {
         }
     };
 }
+
+/// Lets named numbers be fields of a `bitfield` structure.
+macro_rules! bitfield_conversions {
+    ($name:ident) => {
+        impl $name {
+            /// Wraps the bits of the field.
+            pub const fn from_bits(bits: u8) -> Self {
+                Self(bits)
+            }
+
+            /// The bits of the field.
+            pub const fn into_bits(self) -> u8 {
+                self.0
+            }
+        }
+    };
+}
+pub(crate) use bitfield_conversions;
