@@ -1,1 +1,26 @@
 //! A software ConnectX function.
+//!
+//! [`Model`] stands in for a card: a driver gets memory, a clock and interrupts from it as from a platform, and registers
+//! as from a BAR. It is strict: what no driver may do is recorded as a [`Violation`]. It is deterministic: time moves
+//! only when the driver asks for the time or waits.
+//!
+//! It is a reading of the hardware of its own and shares no layout with the driver: of `mlx5_hw` it uses the two traits
+//! of a port, nothing else.
+
+mod bar;
+mod bytes;
+mod config;
+mod data;
+mod device;
+mod dma;
+mod eq;
+mod iseg;
+mod model;
+mod objects;
+mod port;
+mod time;
+mod violation;
+
+pub use config::{CapConfig, DEVICE_ID_CX5_PF, DEVICE_ID_CX5_VF, DEVICE_ID_GENERIC_VF, ModelConfig};
+pub use model::Model;
+pub use violation::{Violation, ViolationKind};

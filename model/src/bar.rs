@@ -1,0 +1,84 @@
+//! BAR 0: the init segment and the UAR pages, by offset.
+
+use crate::bytes::{be32, be64};
+use crate::data;
+use crate::device::Device;
+use crate::eq;
+use crate::violation::ViolationKind;
+
+/// Bytes of a UAR page; page n lies at n times that.
+pub(crate) const UAR_BYTES: usize = 4096;
+/// Bytes of the init segment that have a meaning.
+const INIT_SEGMENT_END: usize = 0x2000;
+
+/// Reads 32 bits at `offset`, as a number of the bus (little-endian).
+pub(crate) fn read32(dev: &mut Device, offset: usize) -> u32 {
+    if !dev.present || !in_range(dev, offset, 4) {
+        return u32::MAX;
+    }
+    if offset < INIT_SEGMENT_END { dev.init_segment_read(offset).swap_bytes() } else { 0 }
+}
+
+/// Writes 4 or 8 bytes at `offset`.
+pub(crate) fn write(dev: &mut Device, offset: usize, bytes: &[u8]) {
+    if !dev.present || !in_range(dev, offset, bytes.len()) {
+        return;
+    }
+    if offset < INIT_SEGMENT_END {
+        for (i, word) in bytes.chunks_exact(4).enumerate() {
+            dev.init_segment_write(offset + 4 * i, be32(word, 0));
+        }
+    } else {
+        uar_write(dev, (offset / UAR_BYTES) as u32, offset % UAR_BYTES, bytes);
+    }
+}
+
+fn in_range(dev: &mut Device, offset: usize, width: usize) -> bool {
+    if offset % width != 0 {
+        dev.violate(ViolationKind::BarMisaligned, format!("{width} bytes at {offset:#x}"));
+        return false;
+    }
+    let inside = offset.checked_add(width).is_some_and(|end| end <= dev.config.bar_size);
+    if !inside {
+        dev.violate(ViolationKind::BarOutOfRange, format!("{width} bytes at {offset:#x}"));
+    }
+    inside
+}
+
+/// A write to a UAR page: a doorbell.
+fn uar_write(dev: &mut Device, page: u32, offset: usize, bytes: &[u8]) {
+    if !dev.objects.uars.contains(&page) {
+        dev.violate(ViolationKind::UarUnknownPage, format!("page {page:#x}, offset {offset:#x}"));
+        return;
+    }
+    match (offset, bytes.len()) {
+        (0x20, 8) => data::cq_arm(dev, page, be64(bytes, 0)),
+        (0x40, 4) => eq::doorbell(dev, page, be32(bytes, 0), true),
+        (0x48, 4) => eq::doorbell(dev, page, be32(bytes, 0), false),
+        (0x20 | 0x24, 4) => half(dev, page, offset, bytes),
+        (0x800.., 4) if offset % 0x100 < 8 => half(dev, page, offset, bytes),
+        (0x800.., 8) if offset % 0x100 == 0 => data::sq_doorbell(dev, page, be64(bytes, 0)),
+        // What follows a BlueFlame doorbell: the rest of the work request. It is read from the queue instead.
+        (0x800.., 8) => (),
+        _ => {
+            let detail = format!("UAR {page:#x}, {} bytes at {offset:#x}", bytes.len());
+            dev.violate(ViolationKind::UarUnknownOffset, detail);
+        }
+    }
+}
+
+/// Half of an 8-byte doorbell: the first half is kept until the second comes.
+fn half(dev: &mut Device, page: u32, offset: usize, bytes: &[u8]) {
+    let word = be32(bytes, 0);
+    if offset % 8 == 0 {
+        dev.half_doorbell = Some((page, offset, word));
+        return;
+    }
+    let Some((_, _, high)) = dev.half_doorbell.take().filter(|(p, o, _)| (*p, *o) == (page, offset - 4)) else {
+        let detail = format!("UAR {page:#x}: second half of a doorbell at {offset:#x} without the first");
+        dev.violate(ViolationKind::UarUnknownOffset, detail);
+        return;
+    };
+    let value = u64::from(high) << 32 | u64::from(word);
+    if offset < 0x800 { data::cq_arm(dev, page, value) } else { data::sq_doorbell(dev, page, value) }
+}

@@ -1,0 +1,183 @@
+//! The device: all state behind the PCI function, and what every part of it needs — time, memory access, interrupts, and
+//! a place to record violations.
+
+use crate::config::ModelConfig;
+use crate::data;
+use crate::dma::{DmaFault, DmaSpace};
+use crate::eq;
+use crate::objects::{Buffer, Objects};
+use crate::time::{Clock, Due};
+use crate::violation::{Violation, ViolationKind};
+
+/// Where device addresses start: not where any host has its memory.
+const IOVA_BASE: u64 = 0x0b00_0000_0000;
+/// The most violations kept.
+const MAX_VIOLATIONS: usize = 10_000;
+
+/// The whole function. One lock guards it.
+pub(crate) struct Device {
+    pub(crate) config: ModelConfig,
+    pub(crate) clock: Clock,
+    pub(crate) dma: DmaSpace,
+    pub(crate) objects: Objects,
+    pub(crate) data: data::DataPath,
+    pub(crate) irqs: Irqs,
+    pub(crate) violations: Vec<Violation>,
+    /// The function answers; false after a surprise removal.
+    pub(crate) present: bool,
+    /// The bus-master bit.
+    pub(crate) bus_master: bool,
+    /// First half of an 8-byte doorbell that came as two writes: UAR page, offset, value.
+    pub(crate) half_doorbell: Option<(u32, usize, u32)>,
+    rng: u64,
+}
+
+/// Interrupt vectors that have fired and were not waited for yet.
+#[derive(Default)]
+pub(crate) struct Irqs {
+    pending: Vec<bool>,
+    /// Interrupts raised since the model was made.
+    pub(crate) raised: u64,
+}
+
+impl Irqs {
+    /// Takes the interrupt of `vector`, if it has fired.
+    pub(crate) fn take(&mut self, vector: u32) -> bool {
+        self.pending.get_mut(vector as usize).is_some_and(std::mem::take)
+    }
+
+    fn raise(&mut self, vector: u32) {
+        if let Some(pending) = self.pending.get_mut(vector as usize) {
+            *pending = true;
+            self.raised += 1;
+        }
+    }
+}
+
+impl Device {
+    pub(crate) fn new(config: ModelConfig) -> Self {
+        let irqs = Irqs { pending: vec![false; config.vectors as usize], raised: 0 };
+        Self {
+            rng: config.seed ^ 0x9e37_79b9_7f4a_7c15,
+            dma: DmaSpace::new(IOVA_BASE),
+            clock: Clock::default(),
+            objects: Objects::default(),
+            data: data::DataPath::default(),
+            irqs,
+            violations: Vec::new(),
+            present: true,
+            bus_master: true,
+            half_doorbell: None,
+            config,
+        }
+    }
+
+    /// Records a violation.
+    pub(crate) fn violate(&mut self, kind: ViolationKind, detail: impl Into<String>) {
+        if self.violations.len() < MAX_VIOLATIONS {
+            let at = self.clock.now();
+            self.violations.push(Violation { kind, at, detail: detail.into() });
+        }
+    }
+
+    /// A pseudo-random number; the sequence depends on the seed alone (xorshift64*).
+    pub(crate) fn random(&mut self) -> u64 {
+        self.rng |= u64::from(self.rng == 0);
+        self.rng ^= self.rng >> 12;
+        self.rng ^= self.rng << 25;
+        self.rng ^= self.rng >> 27;
+        self.rng.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Runs what is due by now.
+    pub(crate) fn run(&mut self) {
+        while let Some(due) = self.clock.pop_due() {
+            match due {
+                Due::CommandDone { slot, ticket } => self.command_done(slot, ticket),
+                Due::Event(late) => eq::deliver(self, late),
+                Due::Data(timer) => data::timer(self, timer),
+            }
+        }
+    }
+
+    /// Moves the clock to `until` and runs what becomes due on the way, each at its own time.
+    pub(crate) fn advance(&mut self, until: u64) {
+        self.run();
+        while let Some(due) = self.clock.next_due().filter(|due| *due <= until) {
+            self.clock.advance_to(due);
+            self.run();
+        }
+        self.clock.advance_to(until);
+    }
+
+    /// Raises MSI-X interrupt `vector`.
+    pub(crate) fn interrupt(&mut self, vector: u32) {
+        if self.bus_master && self.present {
+            self.irqs.raise(vector);
+        }
+    }
+
+    fn check(&mut self, what: &str, iova: u64, len: usize, done: Result<(), DmaFault>) -> Result<(), DmaFault> {
+        let kind = match done {
+            Ok(()) | Err(DmaFault::Blocked) => return done,
+            Err(DmaFault::Unmapped) => ViolationKind::DmaUnmapped,
+            Err(DmaFault::Freed) => ViolationKind::DmaAfterFree,
+        };
+        self.violate(kind, format!("{what}: {len} bytes at {iova:#x}"));
+        done
+    }
+
+    /// The device reads `buf.len()` bytes. A range that is not mapped is a violation; `what` names the purpose in it.
+    pub(crate) fn dma_read(&mut self, what: &str, iova: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        if !self.bus_master || !self.present {
+            return Err(DmaFault::Blocked);
+        }
+        let done = self.dma.read(iova, buf);
+        self.check(what, iova, buf.len(), done)
+    }
+
+    /// The device writes `buf`, lowest address first, the last word with release ordering. A range that is not mapped is a
+    /// violation; `what` names the purpose in it.
+    pub(crate) fn dma_write(&mut self, what: &str, iova: u64, buf: &[u8]) -> Result<(), DmaFault> {
+        if !self.bus_master || !self.present {
+            return Err(DmaFault::Blocked);
+        }
+        let done = self.dma.write(iova, buf);
+        self.check(what, iova, buf.len(), done)
+    }
+
+    /// Reads a big-endian 32-bit word, such as a doorbell record.
+    pub(crate) fn dma_read_be32(&mut self, what: &str, iova: u64) -> Result<u32, DmaFault> {
+        let mut word = [0; 4];
+        self.dma_read(what, iova, &mut word)?;
+        Ok(u32::from_be_bytes(word))
+    }
+
+    /// Reads from byte `at` of a queue's buffer, across its pages.
+    pub(crate) fn buffer_read(&mut self, what: &str, from: &Buffer, at: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        let mut done = 0;
+        while done < buf.len() {
+            let (iova, together) = from.at(at + done as u64).ok_or(DmaFault::Unmapped)?;
+            let len = (buf.len() - done).min(together as usize);
+            self.dma_read(what, iova, &mut buf[done..done + len])?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Writes an entry at byte `at` of a queue's buffer. Entries do not straddle pages.
+    pub(crate) fn buffer_write(&mut self, what: &str, to: &Buffer, at: u64, buf: &[u8]) -> Result<(), DmaFault> {
+        let (iova, _) = to.at(at).ok_or(DmaFault::Unmapped)?;
+        self.dma_write(what, iova, buf)
+    }
+
+    /// What the device may still access at any of `len` bytes from `iova` on, in words.
+    pub(crate) fn owner_of(&self, iova: u64, len: u64) -> Option<String> {
+        if self.bus_master { self.objects.owner_of(iova, len) } else { None }
+    }
+
+    /// A command's time has come.
+    fn command_done(&mut self, slot: u8, ticket: u64) {
+        let _ = (slot, ticket);
+    }
+}

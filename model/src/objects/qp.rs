@@ -1,0 +1,179 @@
+//! Queue pairs.
+
+use super::Buffer;
+use crate::bytes::{be16, be24, be32, be64, bit_at, bits, put_bits, u8_at};
+
+/// State of a queue pair (`qpc.state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum QpState {
+    Reset = 0,
+    Init = 1,
+    Rtr = 2,
+    Rts = 3,
+    Error = 6,
+}
+
+/// Where a queue pair sends to (ADS).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) pkey_index: u16,
+    pub(crate) grh: bool,
+    /// `src_addr_index`: which RoCE address it sends from.
+    pub(crate) source_index: u8,
+    pub(crate) ack_timeout: u8,
+    pub(crate) hop_limit: u8,
+    /// `rgid_rip`.
+    pub(crate) remote_gid: [u8; 16],
+    pub(crate) remote_mac: [u8; 6],
+    pub(crate) udp_sport: u16,
+    /// `vhca_port_num`.
+    pub(crate) port: u8,
+}
+
+impl Path {
+    fn decode(ads: &[u8]) -> Self {
+        let mut path = Self {
+            pkey_index: be16(ads, 0x2),
+            grh: bit_at(ads, 0x5 * 8),
+            source_index: u8_at(ads, 0x9),
+            ack_timeout: bits(ads, 0x8 * 8, 5) as u8,
+            hop_limit: u8_at(ads, 0xb),
+            remote_gid: [0; 16],
+            remote_mac: [0; 6],
+            udp_sport: be16(ads, 0x22),
+            port: u8_at(ads, 0x25),
+        };
+        for (i, byte) in path.remote_gid.iter_mut().enumerate() {
+            *byte = u8_at(ads, 0x10 + i);
+        }
+        for (i, byte) in path.remote_mac.iter_mut().enumerate() {
+            *byte = u8_at(ads, 0x26 + i);
+        }
+        path
+    }
+}
+
+/// A queue pair (QPC): what CREATE_QP and the transitions told.
+#[derive(Clone, Debug)]
+pub(crate) struct Qp {
+    /// The context as the driver gave it, with the transitions' fields merged in, 0xe8 bytes.
+    pub(crate) context: Vec<u8>,
+    pub(crate) state: QpState,
+    /// Service type: 0 RC, 1 UC, 2 UD, …
+    pub(crate) st: u8,
+    pub(crate) pd: u32,
+    /// Path MTU code: 1 = 256 … 5 = 4096 bytes.
+    pub(crate) mtu: u8,
+    pub(crate) log_msg_max: u8,
+    /// Log2 of receive work queue entries; [`Qp::has_rq`] says whether there is one.
+    pub(crate) log_rq_size: u32,
+    /// Bytes of a receive work queue entry.
+    pub(crate) rq_stride: u32,
+    /// `rq_type`: 0 own receive queue, 3 none, others shared.
+    pub(crate) rq_type: u8,
+    pub(crate) no_sq: bool,
+    /// Log2 of 64-byte send work queue building blocks.
+    pub(crate) log_sq_size: u32,
+    /// `rlky`: the reserved lkey may be used.
+    pub(crate) reserved_lkey: bool,
+    pub(crate) uar: u32,
+    pub(crate) user_index: u32,
+    pub(crate) buffer: Buffer,
+    pub(crate) cqn_send: u32,
+    pub(crate) cqn_recv: u32,
+    /// Device address of the doorbell record: receive counter, then send counter.
+    pub(crate) dbr_addr: u64,
+    /// `cs_req`, `cs_res`: how completions may carry data (scatter to CQE).
+    pub(crate) cs_req: u8,
+    pub(crate) cs_res: u8,
+    pub(crate) wq_signature: bool,
+    pub(crate) remote_qpn: u32,
+    pub(crate) path: Path,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) next_send_psn: u32,
+    pub(crate) next_rcv_psn: u32,
+    pub(crate) min_rnr_nak: u8,
+    /// `rre`, `rwe`, `rae`: what the remote side may do.
+    pub(crate) remote_read: bool,
+    pub(crate) remote_write: bool,
+    pub(crate) remote_atomic: bool,
+    pub(crate) q_key: u32,
+    /// Counters that the data path keeps: send blocks and receive entries taken.
+    pub(crate) sq_consumer: u16,
+    pub(crate) rq_consumer: u16,
+}
+
+/// Bytes of a context.
+pub(crate) const QPC_BYTES: usize = 0xe8;
+
+impl Qp {
+    /// Reads a context and the page list behind it, as CREATE_QP carries them.
+    pub(crate) fn decode(context: &[u8], pages: &[u8]) -> Self {
+        let c = context;
+        Self {
+            context: c.to_vec(),
+            state: QpState::Reset,
+            st: u8_at(c, 0x1),
+            pd: be24(c, 0x5),
+            mtu: bits(c, 0x8 * 8, 3) as u8,
+            log_msg_max: bits(c, 0x8 * 8 + 3, 5) as u8,
+            log_rq_size: bits(c, 0x9 * 8 + 1, 4) as u32,
+            rq_stride: 16 << bits(c, 0x9 * 8 + 5, 3),
+            rq_type: bits(c, 0xac * 8 + 5, 3) as u8,
+            no_sq: bit_at(c, 0xa * 8),
+            log_sq_size: bits(c, 0xa * 8 + 1, 4) as u32,
+            reserved_lkey: bit_at(c, 0xb * 8 + 3),
+            uar: be24(c, 0xd),
+            user_index: be24(c, 0x11),
+            buffer: Buffer {
+                pages: pages.chunks_exact(8).map(|pa| be64(pa, 0)).collect(),
+                page_shift: 12 + bits(c, 0x14 * 8 + 3, 5) as u32,
+                offset: bits(c, 0x92 * 8 + 4, 6) * 64,
+            },
+            cqn_send: be24(c, 0x7d),
+            cqn_recv: be24(c, 0x9d),
+            dbr_addr: be64(c, 0xa0),
+            cs_req: u8_at(c, 0xc6),
+            cs_res: u8_at(c, 0xc7),
+            wq_signature: bit_at(c, 0x4 * 8),
+            remote_qpn: be24(c, 0x15),
+            path: Path::decode(c.get(0x18..0x44).unwrap_or(&[])),
+            retry_count: bits(c, 0x71 * 8 + 5, 3) as u8,
+            rnr_retry: bits(c, 0x72 * 8, 3) as u8,
+            next_send_psn: be24(c, 0x79),
+            next_rcv_psn: be24(c, 0x95),
+            min_rnr_nak: bits(c, 0x94 * 8 + 3, 5) as u8,
+            remote_read: bit_at(c, 0x92 * 8),
+            remote_write: bit_at(c, 0x92 * 8 + 1),
+            remote_atomic: bit_at(c, 0x92 * 8 + 2),
+            q_key: be32(c, 0xa8),
+            sq_consumer: 0,
+            rq_consumer: 0,
+        }
+    }
+
+    /// Whether it has a receive queue of its own.
+    pub(crate) fn has_rq(&self) -> bool {
+        self.rq_type == 0
+    }
+
+    /// Bytes of the receive queue, which lies first in the buffer.
+    pub(crate) fn rq_bytes(&self) -> u64 {
+        if self.has_rq() { u64::from(self.rq_stride) << self.log_rq_size } else { 0 }
+    }
+
+    /// Bytes of the send queue, which lies behind the receive queue.
+    pub(crate) fn sq_bytes(&self) -> u64 {
+        if self.no_sq { 0 } else { 64 << self.log_sq_size }
+    }
+
+    /// The context as QUERY_QP returns it.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut context = self.context.clone();
+        put_bits(&mut context, 0, 4, self.state as u64);
+        put_bits(&mut context, 0xb4 * 8, 16, self.sq_consumer.into());
+        put_bits(&mut context, 0xb8 * 8, 32, self.rq_consumer.into());
+        context
+    }
+}
