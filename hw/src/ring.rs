@@ -62,8 +62,8 @@ pub trait Format: sealed::Sealed {
     /// Last dword of a descriptor that is no entry yet: how a ring is initialised.
     const VACANT: u32;
 
-    /// Whether the descriptor with last dword `tail` is software's in a lap with lap bit `odd`.
-    fn is_owned(tail: u32, odd: bool) -> bool;
+    /// Whether the descriptor with last dword `tail` is software's in lap number `lap`, of which the lowest bit is the lap bit.
+    fn is_owned(tail: Be32, lap: u32) -> bool;
 }
 
 /// A kind of completion queue entry.
@@ -94,8 +94,9 @@ macro_rules! cqe_format {
             const VACANT: u32 = 0xf0;
 
             #[inline(always)]
-            fn is_owned(tail: u32, odd: bool) -> bool {
-                tail & 0xf0 != 0xf0 && (tail & 1 != 0) == odd
+            fn is_owned(tail: Be32, lap: u32) -> bool {
+                let op_own = tail.get() as u8;
+                op_own < 0xf0 && (op_own ^ lap as u8) & 1 == 0
             }
         }
 
@@ -115,8 +116,8 @@ impl Format for Eqe64 {
     const VACANT: u32 = 1;
 
     #[inline(always)]
-    fn is_owned(tail: u32, odd: bool) -> bool {
-        (tail & 1 != 0) == odd
+    fn is_owned(tail: Be32, lap: u32) -> bool {
+        (tail.get() ^ lap) & 1 == 0
     }
 }
 
@@ -207,8 +208,9 @@ impl<F: Format> Ring<F> {
         if mem.len() < self.bytes() / 4 {
             return Err(RingError::ShortMemory);
         }
-        let (ci, entries) = (self.ci, self.entries());
-        Ok(Consumer { ring: self, mem, ci, entries, left: entries })
+        let (start, log_size, mask) = (self.ci, self.log_size, self.mask());
+        let end = start.wrapping_add(self.entries());
+        Ok(Consumer { ring: self, mem, ci: start, start, end, log_size, mask })
     }
 }
 
@@ -219,11 +221,13 @@ impl<F: Format> Ring<F> {
 #[derive(Debug)]
 pub struct Consumer<'m, F: Format> {
     ring: &'m mut Ring<F>,
-    /// At least `entries` slots long.
+    /// At least `mask + 1` slots long.
     mem: &'m [AtomicU32],
     ci: u32,
-    entries: u32,
-    left: u32,
+    start: u32,
+    end: u32,
+    log_size: u32,
+    mask: u32,
 }
 
 impl<'m, F: Format> Consumer<'m, F> {
@@ -236,35 +240,37 @@ impl<'m, F: Format> Consumer<'m, F> {
     /// Number of entries taken in this batch.
     #[inline]
     pub const fn taken(&self) -> u32 {
-        self.entries - self.left
+        self.ci.wrapping_sub(self.start)
     }
 
     /// Ends the batch as if nothing had been read: for a look at what is there.
     pub fn abandon(mut self) {
-        self.ci = self.ring.ci;
+        self.ci = self.start;
     }
 
     /// The descriptor in the next slot.
     #[inline(always)]
     fn descriptor(&self) -> &'m [AtomicU32; 16] {
-        let slot = (self.ci & (self.entries - 1)) as usize;
+        let slot = (self.ci & self.mask) as usize;
         let at = slot * (F::SIZE / 4) + F::DESC / 4;
-        // SAFETY: `consume` checked that `mem` has `entries` slots of `F::SIZE` bytes; `slot` is below `entries`, and the 16
+        // SAFETY: `consume` checked that `mem` has `mask + 1` slots of `F::SIZE` bytes; `slot` is at most `mask`, and the 16
         // dwords from `F::DESC` on lie within a slot. The reference is to atomics and lives as long as the borrow of `mem`.
         unsafe { &*self.mem.as_ptr().add(at).cast::<[AtomicU32; 16]>() }
     }
 
     /// Takes the next slot if it is software's: its descriptor and the last dword by which that was decided.
     #[inline(always)]
-    fn take(&mut self) -> Option<(&'m [AtomicU32; 16], u32)> {
+    fn take(&mut self) -> Option<(&'m [AtomicU32; 16], Be32)> {
+        if self.ci == self.end {
+            return None;
+        }
         let words = self.descriptor();
-        let tail = Be32::from_raw(words[15].load(Relaxed)).get();
-        if !F::is_owned(tail, self.ci & self.entries != 0) || self.left == 0 {
+        let tail = Be32::from_raw(words[15].load(Relaxed));
+        if !F::is_owned(tail, self.ci.wrapping_shr(self.log_size)) {
             return None;
         }
         dma_rmb();
         self.ci = self.ci.wrapping_add(1);
-        self.left -= 1;
         Some((words, tail))
     }
 }
@@ -277,7 +283,7 @@ impl<'m, F: CqeFormat> Consumer<'m, F> {
     #[inline(always)]
     pub fn next(&mut self) -> Option<CqeRef<'m>> {
         let (words, tail) = self.take()?;
-        Some(CqeRef::with_op_own(words, OpOwn::from_bits(tail as u8)))
+        Some(CqeRef::with_op_own(words, OpOwn::from_bits(tail.get() as u8)))
     }
 }
 

@@ -45,7 +45,7 @@ impl CqArm {
     /// The request with sequence number `sn` (its low two bits count) at consumer index `ci` (its low 24 bits count).
     #[inline]
     pub const fn request(sn: u32, solicited_only: bool, ci: u32) -> Self {
-        Self::new().with_sn((sn & 3) as u8).with_cmd(solicited_only).with_ci(ci & INDEX_MASK)
+        Self::from_bits((sn & 3) << Self::SN_OFFSET | (solicited_only as u32) << Self::CMD_OFFSET | (ci & INDEX_MASK))
     }
 
     /// The value for a 64-bit write to [`CQ_DOORBELL`]: this word, then the CQ number.
@@ -70,7 +70,7 @@ impl EqDoorbell {
     /// The doorbell of EQ `eqn` (its low 8 bits count) at consumer index `ci` (its low 24 bits count).
     #[inline]
     pub const fn update(eqn: u32, ci: u32) -> Self {
-        Self::new().with_eqn((eqn & 0xff) as u8).with_ci(ci & INDEX_MASK)
+        Self::from_bits((eqn & 0xff) << Self::EQN_OFFSET | (ci & INDEX_MASK))
     }
 
     /// The value for a 32-bit write to the BAR.

@@ -191,6 +191,16 @@ pub struct FmCeSe {
     pub fm: FenceMode,
 }
 
+impl FmCeSe {
+    /// What verbs' send flags ask for: a completion, an event at the peer, waiting for earlier reads and atomics.
+    #[inline]
+    pub const fn of_flags(signalled: bool, solicited: bool, fence: bool) -> Self {
+        let ce = if signalled { CompletionMode::ALWAYS } else { CompletionMode::ONLY_ERR };
+        let fm = if fence { FenceMode::SMALL_AND_FENCE } else { FenceMode::NONE };
+        Self::from_bits(fm.0 << Self::FM_OFFSET | ce.0 << Self::CE_OFFSET | (solicited as u8) << Self::SOLICITED_OFFSET)
+    }
+}
+
 crate::prm_values! {
     /// When a send WQE writes a completion (constants `MLX5_COMP_*`); two bits.
     pub struct CompletionMode(u8) {
@@ -230,9 +240,9 @@ bitfield_conversions!(FenceMode);
 /// `imm` is immediate data as verbs hand it over (network order) or a key to invalidate.
 #[inline]
 pub const fn ctrl(opcode: WqeOpcode, wqe_index: u16, qpn: u32, ds: u8, flags: FmCeSe, imm: Be32) -> [Be32; 4] {
-    let first = OpmodIdxOpcode::new().with_opcode(opcode.0).with_wqe_index(wqe_index);
-    let second = QpnDs::new().with_qpn(qpn & INDEX_MASK).with_ds(ds & MAX_DS);
-    [Be32::new(first.into_bits()), Be32::new(second.into_bits()), Be32::new(flags.into_bits() as u32), imm]
+    let first = (wqe_index as u32) << OpmodIdxOpcode::WQE_INDEX_OFFSET | opcode.0 as u32;
+    let second = (qpn & INDEX_MASK) << QpnDs::QPN_OFFSET | (ds & MAX_DS) as u32;
+    [Be32::new(first), Be32::new(second), Be32::new(flags.into_bits() as u32), imm]
 }
 
 /// Remote address segment.
