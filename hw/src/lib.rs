@@ -9,13 +9,22 @@
 
 pub mod arch;
 pub mod be;
+pub mod caps;
 pub mod cmd;
+pub mod cmd_entry;
+pub mod cqc;
 pub mod cqe;
 pub mod dbrec;
+pub mod eqc;
+pub mod errno;
+pub mod mkc;
 pub mod mmio;
+pub mod nic_vport;
 pub mod platform;
 pub mod prm;
+pub mod qpc;
 pub mod ring;
+pub mod roce_address;
 pub mod uar;
 pub mod wqe;
 

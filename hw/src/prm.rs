@@ -65,7 +65,7 @@ pub struct Field {
     pub bit_offset: u32,
     /// Width in bits of the field, or of one element of an array.
     pub bit_width: u32,
-    /// Number of elements; 1 for a plain field.
+    /// Number of elements; 1 for a plain field, 0 for a list of any length behind the structure.
     pub count: u32,
     /// The fields of a nested structure; empty for a number.
     pub nested: &'static [Field],
@@ -73,6 +73,33 @@ pub struct Field {
     pub get: fn(&[Be32], usize) -> u64,
     /// Writes element `i` through the declared setter, into the dwords of the whole structure. Does nothing for a nested structure.
     pub set: fn(&mut [Be32], usize, u64),
+}
+
+/// Element `index` of a list behind a structure; 0 beyond `words`.
+pub fn tail_get(words: &[Be32], list: Bits, index: usize) -> u64 {
+    let at = (list.offset as usize + index * list.width as usize) / 32;
+    let word = |at: usize| words.get(at).map_or(0, |w| w.get());
+    match list.width {
+        64 => (u64::from(word(at)) << 32) | u64::from(word(at + 1)),
+        _ => u64::from(word(at)),
+    }
+}
+
+/// Sets element `index` of a list behind a structure; does nothing beyond `words`.
+pub fn tail_set(words: &mut [Be32], list: Bits, index: usize, value: u64) {
+    let at = (list.offset as usize + index * list.width as usize) / 32;
+    let mut put = |at: usize, value: u32| {
+        if let Some(word) = words.get_mut(at) {
+            *word = Be32::new(value);
+        }
+    };
+    match list.width {
+        64 => {
+            put(at, (value >> 32) as u32);
+            put(at + 1, value as u32);
+        }
+        _ => put(at, value as u32),
+    }
 }
 
 /// A structure declared with [`prm!`](crate::prm!).
@@ -120,11 +147,13 @@ pub trait Layout: Copy + 'static {
 /// assert_eq!((e.valid(), e.cqn(), e.rates(1), e.rates(2)), (true, 0x123456, 7, 0));
 /// ```
 ///
-/// A kind of `64` is a `u64`; the name of another declared structure nests that structure.
+/// A kind of `64` is a `u64`; the name of another declared structure nests that structure; `[64;]` (or `[32;]`) is a
+/// list of any length behind the structure, of which only the place is declared. A name that Rust cannot spell is
+/// given as `r#type as "type"`.
 #[macro_export]
 macro_rules! prm {
     ($(#[$meta:meta])* $vis:vis struct $name:ident($prm:literal, $bytes:literal) {
-        $($(#[doc = $doc:expr])* $field:ident: $off:literal, $kind:tt;)*
+        $($(#[doc = $doc:expr])* $field:ident $(as $csv:literal)?: $off:literal, $kind:tt;)*
     }) => {
         $(#[$meta])*
         #[repr(transparent)]
@@ -154,7 +183,7 @@ macro_rules! prm {
             const BYTES: usize = $bytes;
             const ZERO: Self = Self::new();
             const FIELDS: &'static [$crate::prm::Field] =
-                &[$($crate::prm!(@field $name [$($doc),*] $field $off $kind)),*];
+                &[$($crate::prm!(@field $name [$($doc),*] [$($csv)?] $field $off $kind)),*];
 
             fn words(&self) -> &[$crate::be::Be32] {
                 &self.0
@@ -168,14 +197,20 @@ macro_rules! prm {
         impl core::fmt::Debug for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 let mut s = f.debug_struct(stringify!($name));
-                $(s.field(stringify!($field), &$crate::prm!(@debug self $field $kind));)*
+                $($crate::prm!(@debug s self $field $kind);)*
                 s.finish()
             }
         }
     };
 
-    (@debug $self:ident $field:ident [$w:tt; $n:literal]) => { core::array::from_fn::<_, $n, _>(|i| $self.$field(i)) };
-    (@debug $self:ident $field:ident $kind:tt) => { $self.$field() };
+    (@debug $s:ident $self:ident $field:ident [$w:tt;]) => {};
+    (@debug $s:ident $self:ident $field:ident [$w:tt; $n:literal]) => {
+        $s.field(stringify!($field), &core::array::from_fn::<_, $n, _>(|i| $self.$field(i)))
+    };
+    (@debug $s:ident $self:ident $field:ident $kind:tt) => { $s.field(stringify!($field), &$self.$field()) };
+
+    (@name [] $field:ident) => { stringify!($field) };
+    (@name [$csv:literal] $field:ident) => { $csv };
 
     (@ty 1) => { bool };
     (@ty 64) => { u64 };
@@ -201,6 +236,11 @@ macro_rules! prm {
         $self.0[d] = $bits.put($self.0[d], $v as u32);
     }};
 
+    (@access [$($doc:expr),*] $field:ident $off:literal [$w:tt;]) => { $crate::pastey::paste! {
+        $(#[doc = $doc])*
+        #[doc = concat!("\n\nByte offset of a list of ", $w, "-bit elements behind the structure.")]
+        pub const [<$field:upper _OFFSET>]: usize = $off / 8;
+    }};
     (@access [$($doc:expr),*] $field:ident $off:literal [$w:tt; $n:literal]) => { $crate::pastey::paste! {
         $(#[doc = $doc])*
         #[doc = concat!("\n\nBits ", $off, ", ", $w, " wide, ", $n, " elements. An index beyond them reads as 0.")]
@@ -284,9 +324,18 @@ macro_rules! prm {
         $self.0[d] = bits.put($self.0[d], $v);
     }};
 
-    (@field $name:ident [$($doc:expr),*] $field:ident $off:literal [$w:tt; $n:literal]) => { $crate::pastey::paste! {
+    (@field $name:ident [$($doc:expr),*] [$($csv:literal)?] $field:ident $off:literal [$w:tt;]) => {
         $crate::prm::Field {
-            name: stringify!($field), doc: concat!($($doc),*), bit_offset: $off, bit_width: $w, count: $n, nested: &[],
+            name: $crate::prm!(@name [$($csv)?] $field), doc: concat!($($doc),*), bit_offset: $off, bit_width: $w,
+            count: 0, nested: &[],
+            get: |words, i| $crate::prm::tail_get(words, $crate::prm::Bits::new($off, $w), i),
+            set: |words, i, value| $crate::prm::tail_set(words, $crate::prm::Bits::new($off, $w), i, value),
+        }
+    };
+    (@field $name:ident [$($doc:expr),*] [$($csv:literal)?] $field:ident $off:literal [$w:tt; $n:literal]) => { $crate::pastey::paste! {
+        $crate::prm::Field {
+            name: $crate::prm!(@name [$($csv)?] $field), doc: concat!($($doc),*), bit_offset: $off, bit_width: $w,
+            count: $n, nested: &[],
             get: |words, i| <$name as $crate::prm::Layout>::from_words(words).$field(i) as u64,
             set: |words, i, value| {
                 let s = <$name as $crate::prm::Layout>::from_words(words).[<with_ $field>](i, value as _);
@@ -294,16 +343,17 @@ macro_rules! prm {
             },
         }
     }};
-    (@field $name:ident [$($doc:expr),*] $field:ident $off:literal $t:ident) => {
+    (@field $name:ident [$($doc:expr),*] [$($csv:literal)?] $field:ident $off:literal $t:ident) => {
         $crate::prm::Field {
-            name: stringify!($field), doc: concat!($($doc),*), bit_offset: $off,
+            name: $crate::prm!(@name [$($csv)?] $field), doc: concat!($($doc),*), bit_offset: $off,
             bit_width: 8 * <$t as $crate::prm::Layout>::BYTES as u32, count: 1,
             nested: <$t as $crate::prm::Layout>::FIELDS, get: |_, _| 0, set: |_, _, _| {},
         }
     };
-    (@field $name:ident [$($doc:expr),*] $field:ident $off:literal $w:tt) => { $crate::pastey::paste! {
+    (@field $name:ident [$($doc:expr),*] [$($csv:literal)?] $field:ident $off:literal $w:tt) => { $crate::pastey::paste! {
         $crate::prm::Field {
-            name: stringify!($field), doc: concat!($($doc),*), bit_offset: $off, bit_width: $w, count: 1, nested: &[],
+            name: $crate::prm!(@name [$($csv)?] $field), doc: concat!($($doc),*), bit_offset: $off, bit_width: $w,
+            count: 1, nested: &[],
             get: |words, _| <$name as $crate::prm::Layout>::from_words(words).$field() as u64,
             set: |words, _, value| {
                 let s = <$name as $crate::prm::Layout>::from_words(words)
@@ -317,10 +367,11 @@ macro_rules! prm {
 }
 
 /// Declares a set of named numbers: a newtype with one constant a name, so that a number without a name survives.
+/// A name that Rust cannot spell is given as `QP_2ERR as "2ERR_QP"`.
 #[macro_export]
 macro_rules! prm_values {
     ($(#[$meta:meta])* $vis:vis struct $name:ident($int:ident) {
-        $($(#[doc = $doc:expr])* $value:ident = $number:literal;)*
+        $($(#[doc = $doc:expr])* $value:ident $(as $csv:literal)? = $number:literal;)*
     }) => {
         $(#[$meta])*
         #[repr(transparent)]
@@ -332,12 +383,12 @@ macro_rules! prm_values {
 
             /// The named numbers: name, number, meaning.
             pub const VALUES: &'static [(&'static str, u64, &'static str)] =
-                &[$((stringify!($value), $number as u64, concat!($($doc),*))),*];
+                &[$(($crate::prm!(@name [$($csv)?] $value), $number as u64, concat!($($doc),*))),*];
 
             /// The name, as in the PRM's headers, or `None` for a number without one.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
-                    $($number => Some(stringify!($value)),)*
+                    $($number => Some($crate::prm!(@name [$($csv)?] $value)),)*
                     _ => None,
                 }
             }
