@@ -67,18 +67,17 @@ fn uar_write(dev: &mut Device, page: u32, offset: usize, bytes: &[u8]) {
     }
 }
 
-/// Half of an 8-byte doorbell: the first half is kept until the second comes.
+/// Half of an 8-byte doorbell: the first half to come, whichever it is, is kept until the other comes.
 fn half(dev: &mut Device, page: u32, offset: usize, bytes: &[u8]) {
     let word = be32(bytes, 0);
-    if offset % 8 == 0 {
-        dev.half_doorbell = Some((page, offset, word));
-        return;
-    }
-    let Some((_, _, high)) = dev.half_doorbell.take().filter(|(p, o, _)| (*p, *o) == (page, offset - 4)) else {
-        let detail = format!("UAR {page:#x}: second half of a doorbell at {offset:#x} without the first");
+    let Some((first_page, first_offset, first)) = dev.half_doorbell.replace((page, offset, word)) else { return };
+    if (first_page, first_offset) != (page, offset ^ 4) {
+        let detail = format!("UAR {first_page:#x}: one half of a doorbell at {first_offset:#x} without the other");
         dev.violate(ViolationKind::UarUnknownOffset, detail);
         return;
-    };
-    let value = u64::from(high) << 32 | u64::from(word);
+    }
+    dev.half_doorbell = None;
+    let (high, low) = if offset % 8 == 0 { (word, first) } else { (first, word) };
+    let value = u64::from(high) << 32 | u64::from(low);
     if offset < 0x800 { data::cq_arm(dev, page, value) } else { data::sq_doorbell(dev, page, value) }
 }

@@ -22,5 +22,6 @@ mod time;
 mod violation;
 
 pub use config::{CapConfig, DEVICE_ID_CX5_PF, DEVICE_ID_CX5_VF, DEVICE_ID_GENERIC_VF, ModelConfig};
+pub use data::DataFault;
 pub use model::Model;
 pub use violation::{Violation, ViolationKind};

@@ -101,4 +101,20 @@ violations! {
     DoorbellUnknownObject = "The doorbell is dropped and a doorbell error may be logged.";
     /// A doorbell rung in another UAR page than the one the object was created with.
     DoorbellWrongUar = "The protection check fails and the doorbell is dropped.";
+    /// A send doorbell for a queue pair that has no send queue or is not ready to send.
+    SendDoorbellState = "The doorbell is dropped; the work requests start with a later one or never.";
+    /// A send doorbell before its doorbell record was written, or twice for one record.
+    SendRecordStale = "The device reads the old record and finds nothing to do: the work request starts with a later doorbell or never.";
+    /// The send counter of a doorbell record covers more than the queue holds, or went back.
+    SendQueueOverrun = "The device executes stale and half-written work requests.";
+    /// The receive counter of a doorbell record covers more than the queue holds, or went back.
+    ReceiveQueueOverrun = "The device scatters messages to where stale work requests point.";
+    /// Reserved bits of a doorbell record are set.
+    DoorbellRecordReserved = "They are ignored today, or are part of the counter of a device that is wider.";
+    /// A work request that is not well formed: index, queue number, size, reserved bits, a segment of length 0.
+    WqeMalformed = "The queue pair goes to error, or the device does something else than was meant (a length of 0 stands for 2 GiB).";
+    /// The consumer index of a completion queue runs ahead of its producer or goes back.
+    CqConsumerIndex = "The device believes in room that is not there and overwrites completions, or reports an overrun.";
+    /// A completion queue was armed by a doorbell that differs from the arm word of its record, or has reserved bits set.
+    CqArmWord = "The arm request is lost: no event comes for the next completion.";
 }

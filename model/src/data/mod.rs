@@ -1,49 +1,110 @@
 //! The data path: memory keys, completion queues, work queues, and reliable connections over a loopback wire.
 //!
-//! The control side calls in here at these points; each runs with the whole device at hand.
+//! The control side calls in here at these points; each runs with the whole device at hand. A send doorbell
+//! ([`sq`]) takes the work requests that its record covers one by one, gathers the payload through memory keys
+//! ([`mkey`]), hands it to the peer ([`wire`]), which places it by its next receive work request ([`rq`]), and both write
+//! completions ([`cq`]). What has to wait — for a receive work request, for a peer, for a fault's delay — does so by a
+//! [`Timer`].
+
+mod cq;
+mod cqe;
+mod fault;
+pub(crate) mod mkey;
+mod rq;
+mod sq;
+mod wire;
+mod wqe;
+
+use std::collections::BTreeMap;
 
 use crate::device::Device;
 use crate::objects::QpState;
 
-/// A timer of the data path.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Timer {}
+pub use fault::DataFault;
 
-/// State of the data path that is not part of an object.
+/// A timer of the data path. The ticket tells which use of the number it belongs to; an old one is ignored.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// The message at the head of a send queue is tried again.
+    Resend { qpn: u32, ticket: u64 },
+    /// A queue pair in error looks for receive work requests to flush.
+    Flush { qpn: u32, ticket: u64 },
+    /// Completions that a fault held back are written.
+    Late { cqn: u32, ticket: u64 },
+}
+
+/// `device_frequency_khz`: ticks of the free-running clock in a millisecond.
+pub(crate) const FREQUENCY_KHZ: u32 = 156_250;
+
+/// State of the data path that is not part of an object's context.
 #[derive(Default)]
-pub(crate) struct DataPath {}
+pub(crate) struct DataPath {
+    sends: BTreeMap<u32, sq::SendRun>,
+    cqs: BTreeMap<u32, cq::CqRun>,
+    tickets: u64,
+    faults: fault::Faults,
+}
+
+impl DataPath {
+    fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+
+    fn send(&mut self, qpn: u32) -> &mut sq::SendRun {
+        self.sends.entry(qpn).or_default()
+    }
+
+    fn cq(&mut self, cqn: u32) -> &mut cq::CqRun {
+        self.cqs.entry(cqn).or_default()
+    }
+}
 
 /// A send doorbell in UAR page `uar`: the first 8 bytes of a control segment, big-endian (queue number in bits 31:8).
 pub(crate) fn sq_doorbell(dev: &mut Device, uar: u32, value: u64) {
-    let _ = (dev, uar, value);
+    sq::doorbell(dev, uar, value);
 }
 
 /// An arm doorbell in UAR page `uar`: arm word in the high half, completion queue number in the low one.
 pub(crate) fn cq_arm(dev: &mut Device, uar: u32, value: u64) {
-    let _ = (dev, uar, value);
+    cq::arm(dev, uar, value);
+}
+
+/// The device's free-running clock for completions, in ticks.
+fn timestamp(dev: &Device) -> u64 {
+    (u128::from(dev.clock.now()) * u128::from(FREQUENCY_KHZ) / 1_000_000) as u64
 }
 
 /// A timer has run out.
-pub(crate) fn timer(_dev: &mut Device, timer: Timer) {
-    match timer {}
+pub(crate) fn timer(dev: &mut Device, timer: Timer) {
+    match timer {
+        Timer::Resend { qpn, ticket } => sq::resend(dev, qpn, ticket),
+        Timer::Flush { qpn, ticket } => rq::watch(dev, qpn, ticket),
+        Timer::Late { cqn, ticket } => cq::late(dev, cqn, ticket),
+    }
 }
 
 /// A queue pair has been moved to a new state by a command; the object says already so.
-pub(crate) fn qp_moved(dev: &mut Device, qpn: u32, from: QpState) {
-    let _ = (dev, qpn, from);
+pub(crate) fn qp_moved(dev: &mut Device, qpn: u32, _from: QpState) {
+    match dev.objects.qps.get(&qpn).map(|qp| qp.state) {
+        Some(QpState::Error) => sq::enter_error(dev, qpn),
+        Some(QpState::Reset) => sq::restart(dev, qpn),
+        _ => (),
+    }
 }
 
 /// A queue pair is about to be destroyed.
 pub(crate) fn qp_destroyed(dev: &mut Device, qpn: u32) {
-    let _ = (dev, qpn);
+    dev.data.sends.remove(&qpn);
 }
 
 /// A completion queue is about to be destroyed.
 pub(crate) fn cq_destroyed(dev: &mut Device, cqn: u32) {
-    let _ = (dev, cqn);
+    dev.data.cqs.remove(&cqn);
 }
 
-/// The function was reset: nothing is left of any object.
+/// The function was reset: nothing is left of any object. Tickets go on, so that no old timer fits a new object.
 pub(crate) fn reset(dev: &mut Device) {
-    dev.data = DataPath::default();
+    dev.data.sends.clear();
+    dev.data.cqs.clear();
 }

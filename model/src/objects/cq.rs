@@ -1,6 +1,6 @@
 //! Completion queues.
 
-use super::Buffer;
+use super::{Buffer, page_offset};
 use crate::bytes::{be24, be64, bit_at, bits, put_bits, u8_at};
 
 /// A completion queue (CQC).
@@ -57,7 +57,7 @@ impl Cq {
             buffer: Buffer {
                 pages: pages.chunks_exact(8).map(|pa| be64(pa, 0)).collect(),
                 page_shift: 12 + bits(context, 0x18 * 8 + 3, 5) as u32,
-                offset: bits(context, 0xa * 8 + 4, 6) * 64,
+                offset: page_offset(bits(context, 0xa * 8 + 4, 6), bits(context, 0x18 * 8 + 3, 5)),
             },
             dbr_addr: be64(context, 0x38),
             producer: 0,

@@ -1,6 +1,6 @@
 //! Event queues.
 
-use super::Buffer;
+use super::{Buffer, page_offset};
 use crate::bytes::{be24, be64, bits, put_bits};
 
 /// An event queue (EQC).
@@ -32,10 +32,10 @@ impl Eq {
             log_size: bits(context, 0xc * 8 + 3, 5) as u32,
             uar: be24(context, 0xd),
             vector: bits(context, 0x16 * 8 + 4, 12) as u32,
-            buffer: super::Buffer {
+            buffer: Buffer {
                 pages: pages.chunks_exact(8).map(|pa| be64(pa, 0)).collect(),
                 page_shift: 12 + bits(context, 0x18 * 8 + 3, 5) as u32,
-                offset: bits(context, 0xa * 8 + 4, 6) * 64,
+                offset: page_offset(bits(context, 0xa * 8 + 4, 6), bits(context, 0x18 * 8 + 3, 5)),
             },
             event_mask,
             producer: 0,
@@ -59,7 +59,7 @@ impl Eq {
     pub(crate) fn encode(&self, context: &mut [u8]) {
         put_bits(context, 0, 4, if self.overrun { 0xa } else { 0 });
         put_bits(context, 0x2 * 8 + 4, 4, if self.armed { 0x9 } else { 0xa });
-        put_bits(context, 0xa * 8 + 4, 6, self.buffer.offset / 64);
+        put_bits(context, 0xa * 8 + 4, 6, self.buffer.offset >> (self.buffer.page_shift - 6));
         put_bits(context, 0xc * 8 + 3, 5, self.log_size.into());
         put_bits(context, 0xd * 8, 24, self.uar.into());
         put_bits(context, 0x16 * 8 + 4, 12, self.vector.into());

@@ -47,6 +47,11 @@ impl Buffer {
     }
 }
 
+/// Bytes that a context's `page_offset` stands for: 64ths of a page of 2^(12 + `log_page_size`) bytes.
+fn page_offset(field: u64, log_page_size: u64) -> u64 {
+    field << (6 + log_page_size)
+}
+
 /// Whether two ranges share a byte.
 pub(crate) fn overlap(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
     a < b.saturating_add(b_len) && b < a.saturating_add(a_len)

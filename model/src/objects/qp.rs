@@ -1,6 +1,6 @@
 //! Queue pairs.
 
-use super::Buffer;
+use super::{Buffer, page_offset};
 use crate::bytes::{be16, be24, be32, be64, bit_at, bits, put_bits, u8_at};
 
 /// State of a queue pair (`qpc.state`).
@@ -18,6 +18,8 @@ pub(crate) enum QpState {
 pub(crate) struct Path {
     pub(crate) pkey_index: u16,
     pub(crate) grh: bool,
+    /// `rlid`: the destination on InfiniBand.
+    pub(crate) remote_lid: u16,
     /// `src_addr_index`: which RoCE address it sends from.
     pub(crate) source_index: u8,
     pub(crate) ack_timeout: u8,
@@ -35,6 +37,7 @@ impl Path {
         let mut path = Self {
             pkey_index: be16(ads, 0x2),
             grh: bit_at(ads, 0x5 * 8),
+            remote_lid: be16(ads, 0x6),
             source_index: u8_at(ads, 0x9),
             ack_timeout: bits(ads, 0x8 * 8, 5) as u8,
             hop_limit: u8_at(ads, 0xb),
@@ -129,7 +132,7 @@ impl Qp {
             buffer: Buffer {
                 pages: pages.chunks_exact(8).map(|pa| be64(pa, 0)).collect(),
                 page_shift: 12 + bits(c, 0x14 * 8 + 3, 5) as u32,
-                offset: bits(c, 0x92 * 8 + 4, 6) * 64,
+                offset: page_offset(bits(c, 0x92 * 8 + 4, 6), bits(c, 0x14 * 8 + 3, 5)),
             },
             cqn_send: be24(c, 0x7d),
             cqn_recv: be24(c, 0x9d),
@@ -172,6 +175,8 @@ impl Qp {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut context = self.context.clone();
         put_bits(&mut context, 0, 4, self.state as u64);
+        put_bits(&mut context, 0x79 * 8, 24, self.next_send_psn.into());
+        put_bits(&mut context, 0x95 * 8, 24, self.next_rcv_psn.into());
         put_bits(&mut context, 0xb4 * 8, 16, self.sq_consumer.into());
         put_bits(&mut context, 0xb8 * 8, 32, self.rq_consumer.into());
         context

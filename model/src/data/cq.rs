@@ -1,0 +1,183 @@
+//! Completion queues: writing entries, noticing overruns, arming and events.
+
+use std::collections::VecDeque;
+
+use super::Timer;
+use super::cqe::Completion;
+use super::fault::DataFault;
+use crate::device::Device;
+use crate::eq::{self, Event};
+use crate::objects::CqArm;
+use crate::time::Due;
+use crate::violation::ViolationKind;
+
+/// Indices of a completion queue have 24 bits on the wire.
+const INDEX: u32 = 0xff_ffff;
+const DESCRIPTOR: u32 = 64;
+/// Syndromes of the CQ_ERROR event (PRM `eqe_cq_err`).
+const OVERRUN: u8 = 1;
+const ACCESS: u8 = 2;
+
+/// What the data path keeps of a completion queue besides its context.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CqRun {
+    /// Consumer index as last read from the record.
+    consumer: u32,
+    /// Index behind the last solicited or error entry.
+    solicited: Option<u32>,
+    /// Completions that a fault holds back, oldest first.
+    late: VecDeque<Completion>,
+    /// A completion that a fault makes wait for its successor.
+    swapped: Option<Completion>,
+    ticket: u64,
+}
+
+/// Reports a completion to queue `cqn`. False when the queue is broken or gone: the completion is lost.
+pub(crate) fn complete(dev: &mut Device, cqn: u32, mut completion: Completion) -> bool {
+    let fault = dev.data.faults.completion(&mut completion);
+    match fault {
+        Some(DataFault::LostCqe) => return true,
+        Some(DataFault::SwappedCqe { ns }) => {
+            hold(dev, cqn, ns);
+            dev.data.cq(cqn).swapped = Some(completion);
+            return true;
+        }
+        Some(DataFault::LateCqe { ns }) => {
+            hold(dev, cqn, ns);
+            dev.data.cq(cqn).late.push_back(completion);
+            return true;
+        }
+        _ => (),
+    }
+    let run = dev.data.cq(cqn);
+    if !run.late.is_empty() {
+        run.late.push_back(completion);
+        return true;
+    }
+    let before = run.swapped.take();
+    let written = write(dev, cqn, completion);
+    written && before.is_none_or(|old| write(dev, cqn, old))
+}
+
+fn hold(dev: &mut Device, cqn: u32, ns: u64) {
+    let ticket = dev.data.ticket();
+    dev.data.cq(cqn).ticket = ticket;
+    dev.clock.after(ns, Due::Data(Timer::Late { cqn, ticket }));
+}
+
+/// The time of completions that were held back has come.
+pub(crate) fn late(dev: &mut Device, cqn: u32, ticket: u64) {
+    let Some(run) = dev.data.cqs.get_mut(&cqn).filter(|run| run.ticket == ticket) else { return };
+    let due: Vec<Completion> = run.swapped.take().into_iter().chain(run.late.drain(..)).collect();
+    for completion in due {
+        write(dev, cqn, completion);
+    }
+}
+
+/// Writes one entry and raises the event it was armed for.
+fn write(dev: &mut Device, cqn: u32, completion: Completion) -> bool {
+    let room = has_room(dev, cqn);
+    let Some(cq) = dev.objects.cqs.get_mut(&cqn).filter(|cq| !cq.error) else { return false };
+    if !room {
+        fail(dev, cqn, OVERRUN);
+        return false;
+    }
+    let index = cq.producer;
+    let slot = if cq.collapsed { 0 } else { index & (cq.entries() - 1) };
+    let owner = index >> cq.log_size & 1 == 1;
+    let at = u64::from(slot) * u64::from(cq.entry_size) + u64::from(cq.entry_size - DESCRIPTOR);
+    let buffer = cq.buffer.clone();
+    cq.producer = index.wrapping_add(1);
+    if dev.buffer_write("completion queue entry", &buffer, at, &completion.encode(index, owner)).is_err() {
+        fail(dev, cqn, ACCESS);
+        return false;
+    }
+    if completion.counts_as_solicited() {
+        dev.data.cq(cqn).solicited = Some(index.wrapping_add(1));
+    }
+    notify(dev, cqn, completion.counts_as_solicited());
+    true
+}
+
+fn fail(dev: &mut Device, cqn: u32, syndrome: u8) {
+    if let Some(cq) = dev.objects.cqs.get_mut(&cqn) {
+        cq.error = true;
+        eq::report(dev, Event::cq_error(cqn, syndrome));
+    }
+}
+
+/// Whether the next entry is free. The record is read only when the last known consumer index says that it is not.
+fn has_room(dev: &mut Device, cqn: u32) -> bool {
+    let Some(cq) = dev.objects.cqs.get(&cqn) else { return false };
+    if cq.overrun_ignore || cq.collapsed {
+        return true;
+    }
+    let (producer, entries, record) = (cq.producer, cq.entries(), cq.dbr_addr);
+    let known = producer.wrapping_sub(dev.data.cq(cqn).consumer) & INDEX;
+    if known < entries {
+        return true;
+    }
+    let Ok(word) = dev.dma_read_be32("CQ doorbell record", record) else { return false };
+    if word & !INDEX != 0 {
+        dev.violate(ViolationKind::DoorbellRecordReserved, format!("CQ {cqn:#x}: consumer index {word:#x}"));
+    }
+    let pending = producer.wrapping_sub(word) & INDEX;
+    if pending > known {
+        let detail = format!(
+            "CQ {cqn:#x}: index {:#x}, producer {:#x}, {known} entries to consume",
+            word & INDEX,
+            producer & INDEX
+        );
+        dev.violate(ViolationKind::CqConsumerIndex, detail);
+        return false;
+    }
+    dev.data.cq(cqn).consumer = word & INDEX;
+    pending < entries
+}
+
+/// Raises the completion event if the queue is armed for this kind of entry.
+fn notify(dev: &mut Device, cqn: u32, solicited: bool) {
+    let Some(cq) = dev.objects.cqs.get_mut(&cqn) else { return };
+    if cq.armed.is_some_and(|arm| solicited || !arm.solicited_only) {
+        cq.armed = None;
+        let eqn = cq.eqn;
+        eq::post(dev, eqn, Event::completion(cqn));
+    }
+}
+
+/// An arm doorbell: `sn` in bits 61:60, solicited only in bit 56, consumer index in bits 55:32, queue number below.
+pub(crate) fn arm(dev: &mut Device, uar: u32, value: u64) {
+    let (word, cqn) = ((value >> 32) as u32, value as u32 & INDEX);
+    let Some(cq) = dev.objects.cqs.get(&cqn) else {
+        dev.violate(ViolationKind::DoorbellUnknownObject, format!("CQ {cqn:#x} in UAR {uar:#x}"));
+        return;
+    };
+    let (record, producer, tracked) = (cq.dbr_addr, cq.producer, !cq.overrun_ignore && !cq.collapsed);
+    if cq.uar != uar {
+        let detail = format!("CQ {cqn:#x} has UAR {:#x}, doorbell in {uar:#x}", cq.uar);
+        dev.violate(ViolationKind::DoorbellWrongUar, detail);
+        return;
+    }
+    if value & 0xce00_0000_ff00_0000 != 0 {
+        dev.violate(ViolationKind::CqArmWord, format!("CQ {cqn:#x}: reserved bits in {value:#018x}"));
+    }
+    let Ok(told) = dev.dma_read_be32("CQ arm record", record.wrapping_add(4)) else { return };
+    if told != word {
+        dev.violate(ViolationKind::CqArmWord, format!("CQ {cqn:#x}: doorbell {word:#010x}, record {told:#010x}"));
+    }
+    let unseen = producer.wrapping_sub(word) & INDEX;
+    if tracked && unseen > producer.wrapping_sub(dev.data.cq(cqn).consumer) & INDEX {
+        let detail = format!("CQ {cqn:#x}: armed at {:#x}, producer {:#x}", word & INDEX, producer & INDEX);
+        dev.violate(ViolationKind::CqConsumerIndex, detail);
+        return;
+    }
+    let solicited_only = word & 1 << 24 != 0;
+    let behind = dev.data.cq(cqn).solicited.map(|index| producer.wrapping_sub(index) & INDEX);
+    let now = if solicited_only { behind.is_some_and(|distance| distance < unseen) } else { unseen > 0 };
+    if let Some(cq) = dev.objects.cqs.get_mut(&cqn) {
+        cq.armed = Some(CqArm { solicited_only });
+    }
+    if now {
+        notify(dev, cqn, true);
+    }
+}

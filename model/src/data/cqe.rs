@@ -1,0 +1,120 @@
+//! Completion queue entries, as bytes.
+
+use super::wqe::opcode;
+
+/// Completion syndromes (PRM `err_cqe.syndrome`).
+pub(crate) mod syndrome {
+    pub(crate) const LOCAL_LENGTH: u8 = 0x01;
+    pub(crate) const LOCAL_QP_OP: u8 = 0x02;
+    pub(crate) const LOCAL_PROT: u8 = 0x04;
+    pub(crate) const FLUSHED: u8 = 0x05;
+    pub(crate) const REMOTE_INVALID_REQUEST: u8 = 0x12;
+    pub(crate) const REMOTE_OPERATION: u8 = 0x14;
+    pub(crate) const RETRY_EXCEEDED: u8 = 0x15;
+    pub(crate) const RNR_RETRY_EXCEEDED: u8 = 0x16;
+}
+
+/// An error as a CQE reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CqeError {
+    pub(crate) syndrome: u8,
+    pub(crate) vendor: u8,
+}
+
+impl CqeError {
+    /// An error with the vendor syndrome that cards were seen to give with it.
+    pub(crate) const fn of(syndrome: u8) -> Self {
+        let vendor = match syndrome {
+            syndrome::LOCAL_LENGTH | syndrome::LOCAL_QP_OP => 0x68,
+            syndrome::LOCAL_PROT => 0x51,
+            syndrome::FLUSHED => 0xf9,
+            syndrome::REMOTE_INVALID_REQUEST => 0x8a,
+            syndrome::RETRY_EXCEEDED => 0x81,
+            syndrome::RNR_RETRY_EXCEEDED => 0x87,
+            _ => 0x88,
+        };
+        Self { syndrome, vendor }
+    }
+}
+
+/// Which queue completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Send,
+    Receive,
+}
+
+/// A completion before it has a place in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Completion {
+    pub(crate) side: Side,
+    pub(crate) error: Option<CqeError>,
+    pub(crate) user_index: u32,
+    pub(crate) qpn: u32,
+    pub(crate) wqe_counter: u16,
+    /// Opcode of the send WQE, also for the receiver, who learns from it whether immediate data came.
+    pub(crate) send_opcode: u8,
+    pub(crate) byte_cnt: u32,
+    pub(crate) imm: u32,
+    pub(crate) src_qpn: u32,
+    pub(crate) solicited: bool,
+    pub(crate) timestamp: u64,
+}
+
+const REQ: u8 = 0;
+const RESP_SEND: u8 = 2;
+const RESP_SEND_IMM: u8 = 3;
+const REQ_ERR: u8 = 13;
+const RESP_ERR: u8 = 14;
+
+impl Completion {
+    fn opcode(&self) -> u8 {
+        match (self.side, self.error.is_some()) {
+            (Side::Send, false) => REQ,
+            (Side::Send, true) => REQ_ERR,
+            (Side::Receive, true) => RESP_ERR,
+            (Side::Receive, false) if self.send_opcode == opcode::SEND_IMM => RESP_SEND_IMM,
+            (Side::Receive, false) => RESP_SEND,
+        }
+    }
+
+    /// The 64 bytes of the descriptor for ring position `index` (free-running) with the owner bit `owner`.
+    pub(crate) fn encode(&self, index: u32, owner: bool) -> [u8; 64] {
+        let mut e = [0u8; 64];
+        put32(&mut e, 32, self.user_index & 0xff_ffff);
+        match self.error {
+            Some(error) => {
+                e[54] = error.vendor;
+                e[55] = error.syndrome;
+            }
+            None => {
+                if self.side == Side::Receive {
+                    put32(&mut e, 24, self.src_qpn & 0xff_ffff);
+                    put32(&mut e, 36, self.imm);
+                }
+                put32(&mut e, 44, self.byte_cnt);
+                e[48..56].copy_from_slice(&self.timestamp.to_be_bytes());
+            }
+        }
+        let sop = if self.side == Side::Send { self.send_opcode } else { 0 };
+        put32(&mut e, 56, u32::from(sop) << 24 | self.qpn & 0xff_ffff);
+        e[60..62].copy_from_slice(&self.wqe_counter.to_be_bytes());
+        e[63] = self.opcode() << 4 | u8::from(self.solicited) << 1 | u8::from(owner);
+        e[62] = 0xff ^ fold(&e) ^ fold(&(index & 0xff_ffff).to_be_bytes());
+        e
+    }
+
+    /// Whether an arm for solicited completions only fires on this one.
+    pub(crate) fn counts_as_solicited(&self) -> bool {
+        self.solicited || self.error.is_some()
+    }
+}
+
+fn put32(bytes: &mut [u8; 64], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+}
+
+/// XOR of bytes. In dumps of cards the XOR of an entry and of its index is 0xff.
+fn fold(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |x, b| x ^ b)
+}

@@ -1,0 +1,89 @@
+//! The wire of reliable connections: a cable from the port to itself.
+
+use super::cqe::{CqeError, syndrome};
+use super::rq::{self, Refusal};
+use super::sq::Message;
+use crate::device::Device;
+use crate::objects::{Qp, QpState};
+
+/// Packet sequence numbers have 24 bits.
+const PSN: u32 = 0xff_ffff;
+/// Service type of reliable connections.
+const RC: u8 = 0;
+
+/// What the sender hears of a message.
+pub(crate) enum Answer {
+    /// Received.
+    Ack,
+    /// Refused for good: the sender's error, and the peer that goes to error too.
+    Nak { error: CqeError, peer: u32 },
+    /// The peer has no receive work request; it asks to wait.
+    NotReady { ns: u64 },
+    /// Nothing comes back.
+    Silence,
+}
+
+/// Sends a message to the peer of `qpn`.
+pub(crate) fn deliver(dev: &mut Device, qpn: u32, message: &Message) -> Answer {
+    let Some(sender) = dev.objects.qps.get(&qpn) else { return Answer::Silence };
+    let peer = sender.remote_qpn;
+    let Some(receiver) = dev.objects.qps.get(&peer) else { return Answer::Silence };
+    if !connected(dev, qpn, sender, receiver) {
+        return Answer::Silence;
+    }
+    let length = message.payload.len() as u64;
+    let (mtu, expected) = (packet_bytes(sender), packet_bytes(receiver));
+    let rnr_ns = rnr_timer_ns(receiver.min_rnr_nak);
+    if mtu != expected && length > mtu.min(expected) {
+        // A packet that is neither the last nor exactly as long as the path MTU.
+        return Answer::Nak { error: CqeError::of(syndrome::REMOTE_INVALID_REQUEST), peer };
+    }
+    match rq::accept(dev, peer, qpn, &message.ctrl, &message.payload) {
+        Ok(()) => {
+            count_packets(dev, qpn, peer, length.div_ceil(mtu).max(1) as u32);
+            Answer::Ack
+        }
+        Err(Refusal::NotReady) => Answer::NotReady { ns: rnr_ns },
+        Err(Refusal::Error { sender, .. }) => Answer::Nak { error: CqeError::of(sender), peer },
+    }
+}
+
+/// Whether a packet of `sender` arrives at `receiver` in sequence and its answer finds back.
+fn connected(dev: &Device, qpn: u32, sender: &Qp, receiver: &Qp) -> bool {
+    sender.st == RC
+        && receiver.st == RC
+        && matches!(receiver.state, QpState::Rtr | QpState::Rts)
+        && receiver.remote_qpn == qpn
+        && leads_home(dev, sender)
+        && leads_home(dev, receiver)
+        && sender.next_send_psn == receiver.next_rcv_psn
+}
+
+/// Whether the address path of a queue pair leads to the function's own port.
+fn leads_home(_dev: &Device, qp: &Qp) -> bool {
+    qp.path.port == 1
+}
+
+fn count_packets(dev: &mut Device, qpn: u32, peer: u32, packets: u32) {
+    if let Some(sender) = dev.objects.qps.get_mut(&qpn) {
+        sender.next_send_psn = sender.next_send_psn.wrapping_add(packets) & PSN;
+    }
+    if let Some(receiver) = dev.objects.qps.get_mut(&peer) {
+        receiver.next_rcv_psn = receiver.next_rcv_psn.wrapping_add(packets) & PSN;
+    }
+}
+
+/// Bytes of a full packet: path MTU codes 1 to 5 are 256 to 4096.
+fn packet_bytes(qp: &Qp) -> u64 {
+    128 << qp.mtu.clamp(1, 5)
+}
+
+/// The RNR NAK timer codes of the InfiniBand specification, in hundredths of a millisecond.
+const RNR_TIMER: [u32; 32] = [
+    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
+    6144, 8192, 12288, 16384, 24576, 32768, 49152,
+];
+
+fn rnr_timer_ns(code: u8) -> u64 {
+    u64::from(RNR_TIMER[usize::from(code & 31)]) * 10_000
+}

@@ -1,0 +1,188 @@
+//! Work queue entries as the device reads them: where they lie in the buffer, what a well-formed one looks like.
+
+use crate::bytes::bits as get;
+use crate::objects::Qp;
+
+/// Bytes of one basic block of a send queue.
+pub(crate) const WQEBB: u64 = 64;
+/// Bytes of the unit that `ds` counts.
+pub(crate) const DS_UNIT: usize = 16;
+/// The lkey that ends a receive list.
+pub(crate) const TERMINATE_LKEY: u32 = 0x100;
+/// Largest send WQE in 16-byte units: 16 basic blocks would be 64, the field holds 6 bits.
+const MAX_DS: u8 = 63;
+
+/// Opcodes that the loopback wire carries out.
+pub(crate) mod opcode {
+    pub(crate) const NOP: u8 = 0x00;
+    pub(crate) const SEND: u8 = 0x0a;
+    pub(crate) const SEND_IMM: u8 = 0x0b;
+}
+
+/// What is wrong with the bytes of a WQE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WqeFault {
+    /// A bit that the PRM reserves is set, in the dword at this byte offset.
+    Reserved(usize),
+    /// `ds` is 0, or more than a WQE may have.
+    Size(u8),
+    /// An inline segment runs over the end of its WQE.
+    InlineLength(u32),
+    /// A data segment with byte count 0, which the device takes for 2 GiB.
+    ZeroLength,
+}
+
+/// The control segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ctrl {
+    pub(crate) opmod: u8,
+    pub(crate) index: u16,
+    pub(crate) opcode: u8,
+    pub(crate) qpn: u32,
+    pub(crate) ds: u8,
+    pub(crate) signature: u8,
+    /// Completion asked for: CE is 2 (always) or 3 (with an event).
+    pub(crate) signalled: bool,
+    pub(crate) solicited: bool,
+    /// Immediate data in network order, as a number.
+    pub(crate) imm: u32,
+    reserved: Option<usize>,
+}
+
+impl Ctrl {
+    /// Reads a control segment. Never fails: what it makes of the fields is for [`check`](Self::check).
+    pub(crate) fn decode(raw: &[u8]) -> Self {
+        let reserved = if get(raw, 56, 2) != 0 {
+            Some(4)
+        } else if get(raw, 72, 16) != 0 || get(raw, 91, 1) != 0 || get(raw, 95, 1) != 0 {
+            Some(8)
+        } else {
+            None
+        };
+        Self {
+            opmod: get(raw, 0, 8) as u8,
+            index: get(raw, 8, 16) as u16,
+            opcode: get(raw, 24, 8) as u8,
+            qpn: get(raw, 32, 24) as u32,
+            ds: get(raw, 58, 6) as u8,
+            signature: get(raw, 64, 8) as u8,
+            signalled: get(raw, 92, 1) != 0,
+            solicited: get(raw, 94, 1) != 0,
+            imm: get(raw, 96, 32) as u32,
+            reserved,
+        }
+    }
+
+    /// Basic blocks that the WQE takes; at least one, so that a walk always gets on.
+    pub(crate) fn blocks(&self) -> u16 {
+        u16::from(self.ds).div_ceil(4).max(1)
+    }
+
+    /// Checks size and reserved bits.
+    pub(crate) fn check(&self) -> Result<(), WqeFault> {
+        if self.ds == 0 || self.ds > MAX_DS {
+            return Err(WqeFault::Size(self.ds));
+        }
+        if let Some(at) = self.reserved {
+            return Err(WqeFault::Reserved(at));
+        }
+        if self.opmod != 0 {
+            return Err(WqeFault::Reserved(0));
+        }
+        if self.imm != 0 && matches!(self.opcode, opcode::NOP | opcode::SEND) {
+            return Err(WqeFault::Reserved(12));
+        }
+        Ok(())
+    }
+}
+
+/// A pointer to data: what a key names, from where, how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DataSeg {
+    pub(crate) lkey: u32,
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+}
+
+impl DataSeg {
+    fn decode(raw: &[u8]) -> Self {
+        Self { len: get(raw, 0, 32) as u32, lkey: get(raw, 32, 32) as u32, addr: get(raw, 64, 64) }
+    }
+}
+
+/// One source of a message's payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Segment {
+    /// Bytes in registered memory.
+    Data(DataSeg),
+    /// Bytes in the WQE itself.
+    Inline(Vec<u8>),
+}
+
+impl Segment {
+    /// Bytes it contributes.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Segment::Data(seg) => seg.len.into(),
+            Segment::Inline(data) => data.len() as u64,
+        }
+    }
+}
+
+/// Reads the segments behind the control segment. `raw` is the rest of the WQE, a multiple of 16 bytes.
+pub(crate) fn decode_payload(raw: &[u8]) -> Result<Vec<Segment>, WqeFault> {
+    let mut segments = Vec::new();
+    let mut rest = raw;
+    while rest.len() >= DS_UNIT {
+        let head = get(rest, 0, 32) as u32;
+        if head & 1 << 31 == 0 {
+            if head == 0 {
+                return Err(WqeFault::ZeroLength);
+            }
+            segments.push(Segment::Data(DataSeg::decode(rest)));
+            rest = &rest[DS_UNIT..];
+            continue;
+        }
+        let len = head & 0x3ff;
+        if head & 0x7fff_fc00 != 0 {
+            return Err(WqeFault::Reserved(DS_UNIT + raw.len() - rest.len()));
+        }
+        let end = 4 + len as usize;
+        let Some(data) = rest.get(4..end) else { return Err(WqeFault::InlineLength(len)) };
+        segments.push(Segment::Inline(data.to_vec()));
+        rest = rest.get(end.next_multiple_of(DS_UNIT)..).unwrap_or(&[]);
+    }
+    Ok(segments)
+}
+
+/// Reads a receive WQE: its list up to the terminating lkey or the end of the stride.
+pub(crate) fn decode_recv(raw: &[u8]) -> Result<Vec<DataSeg>, WqeFault> {
+    let mut list = Vec::new();
+    for (i, piece) in raw.chunks_exact(DS_UNIT).enumerate() {
+        let seg = DataSeg::decode(piece);
+        if seg.lkey == TERMINATE_LKEY && seg.len == 0 {
+            break;
+        }
+        if seg.len & 1 << 31 != 0 {
+            return Err(WqeFault::Reserved(i * DS_UNIT));
+        }
+        if seg.len == 0 {
+            return Err(WqeFault::ZeroLength);
+        }
+        list.push(seg);
+    }
+    Ok(list)
+}
+
+/// Offset in the buffer of a QP of its receive WQE number `index`; the receive queue lies first.
+pub(crate) fn recv_at(qp: &Qp, index: u16) -> u64 {
+    let slot = u64::from(index) & ((1 << qp.log_rq_size) - 1);
+    slot * u64::from(qp.rq_stride)
+}
+
+/// Offset in the buffer of a QP of the 16-byte unit `unit` of the send WQE at block `index`; the ring wraps behind any
+/// unit of four.
+pub(crate) fn send_at(qp: &Qp, index: u16, unit: usize) -> u64 {
+    let at = u64::from(index) * WQEBB + (unit * DS_UNIT) as u64;
+    qp.rq_bytes() + at % (WQEBB << qp.log_sq_size)
+}
