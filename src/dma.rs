@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use mlx5_hw::be::Be32;
+use mlx5_hw::init_segment::InitSegment;
 use mlx5_hw::platform::{Bar, DmaMem, Platform};
 use spin::Mutex;
 
@@ -48,14 +49,9 @@ impl Port {
         &*self.bar
     }
 
-    /// A big-endian register in CPU order.
-    pub(crate) fn read_be32(&self, offset: usize) -> u32 {
-        self.bar.read32(offset).swap_bytes()
-    }
-
-    /// Writes a big-endian register.
-    pub(crate) fn write_be32(&self, offset: usize, value: u32) {
-        self.bar.write32(offset, value.swap_bytes());
+    /// The registers at the start of the BAR.
+    pub(crate) fn init_segment(&self) -> InitSegment<'_> {
+        InitSegment::new(&*self.bar)
     }
 
     pub(crate) fn alloc(self: &Arc<Self>, size: usize, align: usize) -> Result<DmaRegion, Error> {

@@ -2,21 +2,10 @@
 
 use core::fmt;
 
-use mlx5_hw::cmd::Opcode;
+use mlx5_hw::cmd::{DeliveryStatus, Opcode, Status};
+use mlx5_hw::errno;
+use mlx5_hw::health::HealthSyndrome;
 use mlx5_hw::platform::PlatformError;
-
-/// Error numbers, Linux's on every platform.
-mod errno {
-    pub const EIO: i32 = 5;
-    pub const EAGAIN: i32 = 11;
-    pub const ENOMEM: i32 = 12;
-    pub const EBUSY: i32 = 16;
-    pub const ENODEV: i32 = 19;
-    pub const EINVAL: i32 = 22;
-    pub const EPROTO: i32 = 71;
-    pub const EOPNOTSUPP: i32 = 95;
-    pub const ETIMEDOUT: i32 = 110;
-}
 
 /// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +16,7 @@ pub enum Error {
         /// The command.
         opcode: Opcode,
         /// Status of its output (PRM `status`).
-        status: u8,
+        status: Status,
         /// The firmware's own number for the reason.
         syndrome: u32,
     },
@@ -36,7 +25,7 @@ pub enum Error {
         /// The command.
         opcode: Opcode,
         /// Delivery status of the command queue entry.
-        code: u8,
+        code: DeliveryStatus,
     },
     /// A command did not get its turn or its answer in time.
     Timeout {
@@ -50,7 +39,7 @@ pub enum Error {
     /// The firmware reports a fatal condition in its health buffer.
     Health {
         /// `synd` of the health buffer.
-        syndrome: u8,
+        syndrome: HealthSyndrome,
     },
     /// The interface of the NIC is disabled: someone reset or shut it down.
     NicDisabled,
@@ -95,13 +84,7 @@ impl Error {
     /// The error number of the verbs: Linux's, on every platform; positive.
     pub const fn errno(self) -> i32 {
         match self {
-            Self::Command { status, .. } => match status {
-                0x6 => errno::EBUSY,
-                0x7 | 0xf => errno::EAGAIN,
-                0x8 => errno::ENOMEM,
-                0x1 | 0x4 | 0x50 | 0x51 => errno::EIO,
-                _ => errno::EINVAL,
-            },
+            Self::Command { status, .. } => status.errno(),
             Self::Delivery { .. } | Self::Health { .. } => errno::EIO,
             Self::Timeout { .. } | Self::FirmwareNotReady => errno::ETIMEDOUT,
             Self::NicDisabled | Self::DeviceGone => errno::ENODEV,
@@ -145,12 +128,13 @@ impl fmt::Display for Error {
         match *self {
             Self::Command { opcode, status, syndrome } => write!(
                 f,
-                "{opcode} failed: status {status:#x}, syndrome {syndrome:#x}; \
-                 check its arguments and the state of the objects it names, and quote the syndrome to the vendor's support"
+                "{opcode} failed: {} (status {status}, syndrome {syndrome:#x}); check its arguments and the state of the \
+                 objects it names, or quote the syndrome to the vendor's support",
+                status.meaning()
             ),
             Self::Delivery { opcode, code } => write!(
                 f,
-                "{opcode} could not be delivered: code {code:#x}; the device did not accept the command queue entry or its \
+                "{opcode} could not be delivered: {code}; the device did not accept the command queue entry or its \
                  mailboxes: check that they are mapped for the device, then reset it"
             ),
             Self::Timeout { opcode, waiting_for } => write!(f, "{opcode}: {waiting_for}; reset the device and open it again"),
@@ -159,7 +143,7 @@ impl fmt::Display for Error {
             }
             Self::Health { syndrome } => write!(
                 f,
-                "the firmware reports a fatal error, health syndrome {syndrome:#x}; reset the device and open it again"
+                "the firmware reports a fatal error, health syndrome {syndrome}; reset the device and open it again"
             ),
             Self::NicDisabled => f.write_str("the device's interface is disabled; reset the device and open it again"),
             Self::DeviceGone => {

@@ -4,20 +4,20 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use mlx5_hw::be::Be32;
+use mlx5_hw::cmd_entry::{CmdIfBox, DATA_BYTES, MAILBOX_ALIGN, mailboxes};
+use mlx5_hw::prm::Layout;
 use spin::Mutex;
 
 use crate::dma::{DmaRegion, Port};
 use crate::error::Error;
 
-/// Bytes of a message that a block carries.
-const BLOCK_DATA: usize = 512;
-/// Dwords of a block.
-const BLOCK_WORDS: usize = 144;
-/// Dwords from one block to the next: blocks are aligned to 1 KiB.
-const BLOCK_STRIDE: usize = 256;
+/// Dwords from one block to the next.
+const STRIDE: usize = MAILBOX_ALIGN / 4;
+/// Dwords of data in a block.
+const DATA_WORDS: usize = DATA_BYTES / 4;
 /// Size of the pieces in which blocks are allocated.
 const PIECE: usize = 4096;
-const BLOCKS_PER_PIECE: usize = PIECE / (4 * BLOCK_STRIDE);
+const BLOCKS_PER_PIECE: usize = PIECE / MAILBOX_ALIGN;
 /// Pieces kept for the next command; what a command needed beyond that goes back to the platform.
 const POOLED: usize = 64;
 
@@ -32,9 +32,9 @@ impl Pool {
         Self { port, free: Mutex::new(Vec::new()) }
     }
 
-    /// A chain for a message of `len` bytes behind the 16 that the entry holds.
+    /// A chain for a message of `len` bytes, those that the entry holds included.
     pub(crate) fn chain(&self, len: usize) -> Result<Chain, Error> {
-        let blocks = len.div_ceil(BLOCK_DATA);
+        let blocks = mailboxes(len);
         let wanted = blocks.div_ceil(BLOCKS_PER_PIECE);
         let mut pieces = {
             let mut free = self.free.lock();
@@ -75,63 +75,61 @@ impl Chain {
 
     fn block_iova(&self, block: usize) -> u64 {
         match self.pieces.get(block / BLOCKS_PER_PIECE) {
-            Some(piece) if block < self.blocks => piece.iova() + (4 * BLOCK_STRIDE * (block % BLOCKS_PER_PIECE)) as u64,
+            Some(piece) if block < self.blocks => piece.iova() + (MAILBOX_ALIGN * (block % BLOCKS_PER_PIECE)) as u64,
             _ => 0,
         }
     }
 
     fn load(&self, block: usize, word: usize) -> Be32 {
-        let at = BLOCK_STRIDE * (block % BLOCKS_PER_PIECE) + word;
+        let at = STRIDE * (block % BLOCKS_PER_PIECE) + word;
         self.pieces.get(block / BLOCKS_PER_PIECE).map_or(Be32::ZERO, |piece| piece.load(at))
     }
 
-    fn store(&self, block: usize, word: usize, value: u32) {
+    fn store(&self, block: usize, word: usize, value: Be32) {
         if let Some(piece) = self.pieces.get(block / BLOCKS_PER_PIECE) {
-            piece.store(BLOCK_STRIDE * (block % BLOCKS_PER_PIECE) + word, Be32::new(value));
+            piece.store(STRIDE * (block % BLOCKS_PER_PIECE) + word, value);
+        }
+    }
+
+    fn write(&self, block: usize, content: &CmdIfBox) {
+        for (i, word) in content.words().iter().enumerate() {
+            self.store(block, i, *word);
         }
     }
 
     /// Clears the data and links the blocks; `token` is that of the entry.
-    pub(crate) fn link(&mut self, token: u8) {
+    pub(crate) fn link(&self, token: u8) {
         for block in 0..self.blocks {
-            for word in 0..BLOCK_WORDS {
-                self.store(block, word, 0);
-            }
-            let next = self.block_iova(block + 1);
-            self.store(block, 140, (next >> 32) as u32);
-            self.store(block, 141, next as u32);
-            self.store(block, 142, block as u32);
-            self.store(block, 143, u32::from(token) << 16);
+            let mut content = CmdIfBox::new().with_block_number(block as u32).with_token(token.into());
+            content.set_next(self.block_iova(block + 1));
+            self.write(block, &content);
         }
     }
 
     /// Signs each block, data included.
     pub(crate) fn sign(&self) {
         for block in 0..self.blocks {
-            let last = self.load(block, 143).get() & 0x00ff_0000;
-            self.store(block, 143, last);
-            let control = last | u32::from(!self.xor(block, 128)) << 8;
-            self.store(block, 143, control);
-            self.store(block, 143, control | u32::from(!self.xor(block, 0)));
+            let mut content = CmdIfBox::new();
+            for (i, word) in content.words_mut().iter_mut().enumerate() {
+                *word = self.load(block, i);
+            }
+            content.sign();
+            self.write(block, &content);
         }
-    }
-
-    fn xor(&self, block: usize, from: usize) -> u8 {
-        super::xor8((from..BLOCK_WORDS).map(|word| self.load(block, word)))
     }
 
     /// Stores dword `index` of the message's data.
     pub(crate) fn put(&self, index: usize, value: Be32) {
-        let block = index / (BLOCK_DATA / 4);
+        let block = index / DATA_WORDS;
         if block < self.blocks {
-            self.store(block, index % (BLOCK_DATA / 4), value.get());
+            self.store(block, index % DATA_WORDS, value);
         }
     }
 
     /// Dword `index` of the message's data.
     pub(crate) fn get(&self, index: usize) -> Be32 {
-        let block = index / (BLOCK_DATA / 4);
-        if block < self.blocks { self.load(block, index % (BLOCK_DATA / 4)) } else { Be32::ZERO }
+        let block = index / DATA_WORDS;
+        if block < self.blocks { self.load(block, index % DATA_WORDS) } else { Be32::ZERO }
     }
 
     /// The device may write to the blocks from now on.

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5_hw::be::Be32;
 use mlx5_hw::cmd::Opcode;
+use mlx5_hw::cmd_entry::{CmdQueueEntry, MAX_ENTRIES};
 use spin::Mutex;
 
 use crate::dma::{DmaRegion, Port};
@@ -23,12 +24,8 @@ use crate::error::Error;
 use mailbox::{Chain, Pool};
 pub(crate) use slot::Claim;
 
-/// Most slots a queue can have: the doorbell is a vector of 32 bits.
-const MAX_SLOTS: usize = 32;
-/// Dwords of an entry.
-const ENTRY_WORDS: usize = 16;
-/// Offset of the doorbell vector in BAR 0.
-const DOORBELL: usize = 0x18;
+/// Dword of an entry that holds its owner bit.
+const OWNER: usize = CmdQueueEntry::OWNERSHIP.dword();
 /// How long an answer may lie there without its event before the event counts as lost, in nanoseconds.
 const EVENT_GRACE: u64 = 1_000_000;
 
@@ -82,7 +79,7 @@ impl Slot {
 }
 
 struct Table {
-    slots: [Slot; MAX_SLOTS],
+    slots: [Slot; MAX_ENTRIES],
     seed: u8,
     counters: CommandCounters,
 }
@@ -121,7 +118,7 @@ impl CommandQueue {
             events: AtomicBool::new(false),
             signatures: AtomicBool::new(true),
             table: Mutex::new(Table {
-                slots: [const { Slot::Free }; MAX_SLOTS],
+                slots: [const { Slot::Free }; MAX_ENTRIES],
                 seed: 0x5a,
                 counters: CommandCounters::default(),
             }),
@@ -136,6 +133,11 @@ impl CommandQueue {
     /// Commands posted from now on complete by events (or, without, by their owner bit alone).
     pub(crate) fn set_events(&self, on: bool) {
         self.events.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether commands complete by events.
+    pub(crate) fn events(&self) -> bool {
+        self.events.load(Ordering::Relaxed)
     }
 
     /// Whether the blocks of commands from now on are signed. Entries always are.
@@ -222,12 +224,12 @@ impl CommandQueue {
         self.memory.load(index * self.entry_stride + word)
     }
 
-    fn store(&self, index: usize, word: usize, value: u32) {
-        self.memory.store(index * self.entry_stride + word, Be32::new(value));
+    fn store(&self, index: usize, word: usize, value: Be32) {
+        self.memory.store(index * self.entry_stride + word, value);
     }
 
     fn device_owns(&self, index: usize) -> bool {
-        self.load(index, 15).get() & 1 != 0
+        CmdQueueEntry::OWNERSHIP.of(self.load(index, OWNER)) != 0
     }
 }
 
@@ -239,9 +241,4 @@ impl Drop for CommandQueue {
             self.memory.reclaim();
         }
     }
-}
-
-/// Exclusive or of all bytes.
-fn xor8(words: impl Iterator<Item = Be32>) -> u8 {
-    words.fold(0, |x, w| x ^ w.to_raw()).to_ne_bytes().into_iter().fold(0, |x, b| x ^ b)
 }

@@ -1,15 +1,16 @@
 //! One command on its way: claimed, posted, answered or abandoned.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
+use mlx5_hw::arch::{dma_rmb, dma_wmb};
 use mlx5_hw::be::Be32;
-use mlx5_hw::cmd::{Command, Opcode, Sink, Source};
+use mlx5_hw::cmd::{Command, DeliveryStatus, Opcode, Sink, Source, Status};
+use mlx5_hw::cmd_entry::{CmdQueueEntry, ENTRY_TYPE, INLINE_BYTES};
+use mlx5_hw::prm::Layout;
 
-use super::{Chain, CommandQueue, DOORBELL, ENTRY_WORDS, EVENT_GRACE, Message, Slot, xor8};
+use super::{Chain, CommandQueue, EVENT_GRACE, Message, OWNER, Slot};
 use crate::error::Error;
 
-/// Bytes of a message that the entry itself holds.
-const INLINE: usize = 16;
 /// First dword of the inline input and output in an entry.
 const INPUT: usize = 4;
 const OUTPUT: usize = 8;
@@ -34,8 +35,8 @@ impl<'a> Claim<'a> {
     pub(crate) fn post<C: Command>(&mut self, command: &C) -> Result<(), Error> {
         let queue = self.queue;
         let (in_len, out_len) = (command.in_len(), command.out_len());
-        let input = queue.pool.chain(in_len.saturating_sub(INLINE))?;
-        let output = queue.pool.chain(out_len.saturating_sub(INLINE))?;
+        let input = queue.pool.chain(in_len)?;
+        let output = queue.pool.chain(out_len)?;
         let mut message = Message { input, output };
         let by_event = queue.events.load(Ordering::Relaxed);
         let token = {
@@ -49,8 +50,16 @@ impl<'a> Claim<'a> {
         };
         message.input.link(token);
         message.output.link(token);
-        self.write_entry(&message, in_len as u32, out_len as u32, token);
-        command.encode(&mut Inbox { claim: self, chain: &message.input, len: in_len });
+        let mut entry = CmdQueueEntry::new()
+            .with_type(ENTRY_TYPE)
+            .with_input_length(in_len as u32)
+            .with_output_length(out_len as u32)
+            .with_token(token.into())
+            .with_ownership(true);
+        entry.set_input_mailbox(message.input.iova());
+        entry.set_output_mailbox(message.output.iova());
+        command.encode(&mut Inbox { entry: &mut entry, chain: &message.input, len: in_len });
+        entry.sign();
         if queue.signatures.load(Ordering::Relaxed) {
             message.input.sign();
             message.output.sign();
@@ -58,33 +67,19 @@ impl<'a> Claim<'a> {
         message.input.lend();
         message.output.lend();
         self.message = Some(message);
-        self.hand_over(token);
+        self.hand_over(&entry);
         Ok(())
     }
 
-    fn write_entry(&self, message: &Message, in_len: u32, out_len: u32, token: u8) {
-        let put = |word, value| self.queue.store(self.index, word, value);
-        for word in 0..ENTRY_WORDS - 1 {
-            put(word, 0);
-        }
-        put(0, 7 << 24);
-        put(1, in_len);
-        put(2, (message.input.iova() >> 32) as u32);
-        put(3, message.input.iova() as u32);
-        put(12, (message.output.iova() >> 32) as u32);
-        put(13, message.output.iova() as u32);
-        put(14, out_len);
-        put(15, u32::from(token) << 24);
-    }
-
-    fn hand_over(&self, token: u8) {
-        let queue = self.queue;
-        let owned = u32::from(token) << 24 | 1;
-        let sum = xor8((0..ENTRY_WORDS - 1).map(|word| queue.load(self.index, word)).chain([Be32::new(owned)]));
-        fence(Ordering::Release);
-        queue.store(self.index, 15, owned | u32::from(!sum) << 16);
-        fence(Ordering::Release);
-        queue.port.write_be32(DOORBELL, 1 << self.index);
+    /// Writes the entry, its owner bit last, and rings.
+    fn hand_over(&self, entry: &CmdQueueEntry) {
+        let put = |(i, word): (usize, &Be32)| self.queue.store(self.index, i, *word);
+        let words = entry.words().iter().enumerate();
+        words.clone().filter(|(i, _)| *i != OWNER).for_each(put);
+        dma_wmb();
+        words.filter(|(i, _)| *i == OWNER).for_each(put);
+        dma_wmb();
+        self.queue.port.init_segment().ring_command_doorbell(1 << self.index);
     }
 
     /// Whether the answer is there. With events it is taken when its event has come, has not come for too long, or when
@@ -106,7 +101,7 @@ impl<'a> Claim<'a> {
         };
         table.counters.lost_events += u64::from(lost);
         drop(table);
-        fence(Ordering::Acquire);
+        dma_rmb();
         true
     }
 
@@ -143,7 +138,7 @@ impl Drop for Claim<'_> {
 }
 
 struct Inbox<'a> {
-    claim: &'a Claim<'a>,
+    entry: &'a mut CmdQueueEntry,
     chain: &'a Chain,
     len: usize,
 }
@@ -153,8 +148,12 @@ impl Sink for Inbox<'_> {
         for (i, word) in words.iter().enumerate() {
             match at + 4 * i {
                 byte if byte >= self.len => return,
-                byte if byte < INLINE => self.claim.queue.store(self.claim.index, INPUT + byte / 4, word.get()),
-                byte => self.chain.put((byte - INLINE) / 4, *word),
+                byte if byte >= INLINE_BYTES => self.chain.put((byte - INLINE_BYTES) / 4, *word),
+                byte => {
+                    if let Some(to) = self.entry.words_mut().get_mut(INPUT + byte / 4) {
+                        *to = *word;
+                    }
+                }
             }
         }
     }
@@ -170,20 +169,20 @@ impl Outbox<'_> {
     fn word(&self, byte: usize) -> Be32 {
         match byte {
             byte if byte >= self.len => Be32::ZERO,
-            byte if byte < INLINE => self.claim.queue.load(self.claim.index, OUTPUT + byte / 4),
-            byte => self.chain.get((byte - INLINE) / 4),
+            byte if byte < INLINE_BYTES => self.claim.queue.load(self.claim.index, OUTPUT + byte / 4),
+            byte => self.chain.get((byte - INLINE_BYTES) / 4),
         }
     }
 
     /// The one place where delivery status, status and syndrome are checked.
     fn status(&self) -> Result<(), Error> {
         let opcode = self.claim.opcode;
-        let code = (self.claim.queue.load(self.claim.index, 15).get() & 0xff) as u8 >> 1;
-        if code != 0 {
+        let code = DeliveryStatus(CmdQueueEntry::STATUS.of(self.claim.queue.load(self.claim.index, OWNER)) as u8);
+        if code != DeliveryStatus::OK {
             return Err(Error::Delivery { opcode, code });
         }
-        match (self.word(0).get() >> 24) as u8 {
-            0 => Ok(()),
+        match Status((self.word(0).get() >> 24) as u8) {
+            Status::OK => Ok(()),
             status => Err(Error::Command { opcode, status, syndrome: self.word(4).get() }),
         }
     }

@@ -1,30 +1,104 @@
 //! Running commands: the one place where the driver waits.
 
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use mlx5_hw::cmd::{Command, Opcode};
+use mlx5_hw::be::Be32;
+use mlx5_hw::cmd::Command;
+use mlx5_hw::eqe::{Eqe, Event};
+use mlx5_hw::prm::Layout;
+use spin::Mutex;
 
 use super::config::{CommandTrace, DeviceConfig};
+use super::teardown::{Steps, tear_down};
 use crate::cmdq::CommandQueue;
 use crate::dma::Port;
+use crate::eq::EventQueues;
 use crate::error::{Error, WaitingFor};
+use crate::health::Watch;
+use crate::pages::Pages;
 
 /// Longest sleep for an interrupt, in nanoseconds: it may have gone to another thread, or be lost.
 const NAP: u64 = 1_000_000;
+/// Events kept for [`Device::next_event`](super::Device::next_event).
+const KEPT_EVENTS: usize = 64;
 
-/// What it takes to run commands on a function.
+/// Events that have come, by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventCounters {
+    /// Commands that completed.
+    pub commands: u64,
+    /// Page requests.
+    pub page_requests: u64,
+    /// Completion queues with something to tell.
+    pub completions: u64,
+    /// Others, kept for [`Device::next_event`](super::Device::next_event).
+    pub kept: u64,
+    /// Of those, dropped before anybody asked.
+    pub dropped: u64,
+    /// Of a type without a name, or asking for what this driver does not do; ignored.
+    pub unknown: u64,
+}
+
+#[derive(Default)]
+struct Events {
+    kept: VecDeque<Event>,
+    counters: EventCounters,
+}
+
+impl Events {
+    fn count(&mut self, event: &Event) {
+        match event {
+            Event::Command { .. } => self.counters.commands += 1,
+            Event::PageRequest { ec_function: false, release_all: false, .. } => self.counters.page_requests += 1,
+            Event::Completion { .. } => self.counters.completions += 1,
+            // The driver never allows the firmware to ask in these ways.
+            Event::PageRequest { .. } => self.counters.unknown += 1,
+            Event::Other { event_type, .. } if event_type.name().is_none() => self.counters.unknown += 1,
+            other => {
+                self.counters.kept += 1;
+                if self.kept.len() == KEPT_EVENTS {
+                    self.kept.pop_front();
+                    self.counters.dropped += 1;
+                }
+                self.kept.push_back(*other);
+            }
+        }
+    }
+}
+
+/// What it takes to run commands on a function. Dropping it tears the function down as well as it can be done in a
+/// short time.
 pub(crate) struct Control {
     pub(crate) port: Arc<Port>,
     pub(crate) config: DeviceConfig,
     pub(crate) queue: CommandQueue,
+    pub(crate) eqs: EventQueues,
+    pub(crate) pages: Pages,
+    pub(crate) watch: Watch,
+    events: Mutex<Events>,
+    steps: Mutex<Steps>,
     /// No wait lasts beyond this time of the platform's clock.
     limit: AtomicU64,
+    closed: AtomicBool,
 }
 
 impl Control {
-    pub(crate) fn new(port: Arc<Port>, config: DeviceConfig, queue: CommandQueue) -> Self {
-        Self { port, config, queue, limit: AtomicU64::new(u64::MAX) }
+    pub(super) fn new(port: Arc<Port>, config: DeviceConfig, queue: CommandQueue) -> Self {
+        Self {
+            eqs: EventQueues::new(port.clone()),
+            port,
+            config,
+            queue,
+            pages: Pages::default(),
+            watch: Watch::default(),
+            events: Mutex::default(),
+            steps: Mutex::default(),
+            limit: AtomicU64::new(u64::MAX),
+            closed: AtomicBool::new(false),
+        }
     }
 
     /// The time of the platform's clock that is `timeout` nanoseconds away.
@@ -32,17 +106,32 @@ impl Control {
         self.port.platform().now().saturating_add(timeout).min(self.limit.load(Ordering::Relaxed))
     }
 
-    /// Lets no wait last longer than `timeout` nanoseconds from now, all together.
-    pub(crate) fn hurry(&self, timeout: u64) {
-        let limit = self.deadline(timeout);
-        self.limit.store(limit, Ordering::Relaxed);
+    /// Changes what has to be undone.
+    pub(super) fn note(&self, change: impl FnOnce(&mut Steps)) {
+        change(&mut self.steps.lock());
+    }
+
+    /// Runs a command, and notes what has to be undone unless the device certainly refused it.
+    pub(super) fn step<C: Command>(&self, command: &C, change: impl FnOnce(&mut Steps)) -> Result<C::Out, Error> {
+        let result = self.exec(command);
+        if !result.as_ref().is_err_and(|e| e.refused()) {
+            self.note(change);
+        }
+        result
+    }
+
+    /// Tears the function down; the last thing that is done with it.
+    pub(super) fn close(&self) -> Result<(), Error> {
+        let result = tear_down(self);
+        self.closed.store(true, Ordering::Relaxed);
+        result
     }
 
     /// Runs a command.
     ///
     /// # Errors
-    /// `Command` and `Delivery` as the device answers, `Timeout` without an answer, `NoMemory` for its mailboxes, and
-    /// what the health watch finds while it waits.
+    /// `Command` and `Delivery` as the device answers, `Timeout` without an answer, `NoMemory` for its mailboxes, what
+    /// the health watch finds while it waits, and `Invalid` once the device has been closed.
     pub(crate) fn exec<C: Command>(&self, command: &C) -> Result<C::Out, Error> {
         self.traced(command, false)
     }
@@ -53,6 +142,9 @@ impl Control {
     }
 
     fn traced<C: Command>(&self, command: &C, pages: bool) -> Result<C::Out, Error> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::Invalid { what: "the device has been closed" });
+        }
         let started = self.port.platform().now();
         let result = self.run(command, pages);
         if let Some(hook) = &self.config.trace {
@@ -66,8 +158,8 @@ impl Control {
     fn run<C: Command>(&self, command: &C, pages: bool) -> Result<C::Out, Error> {
         let deadline = self.deadline(self.config.timeouts.command);
         let late = |waiting_for| Error::Timeout { opcode: C::OPCODE, waiting_for };
-        let claim = |_| self.queue.claim(C::OPCODE, pages);
-        let mut claim = self.wait(deadline, pages, claim)?.ok_or(late(WaitingFor::Slot))?;
+        let free = |_| self.queue.claim(C::OPCODE, pages);
+        let mut claim = self.wait(deadline, pages, free)?.ok_or(late(WaitingFor::Slot))?;
         claim.post(command)?;
         let answered = |last| claim.answered(self.port.platform().now(), last).then_some(());
         self.wait(deadline, pages, answered)?.ok_or(late(WaitingFor::Completion))?;
@@ -76,34 +168,72 @@ impl Control {
 
     /// Waits until `ready` gives something, serving events meanwhile; `None` when the deadline has passed. `ready` is
     /// told whether this is the last time it is asked.
-    fn wait<T>(
-        &self,
-        deadline: u64,
-        pages: bool,
-        mut ready: impl FnMut(bool) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
+    fn wait<T>(&self, deadline: u64, pages: bool, ready: impl Fn(bool) -> Option<T>) -> Result<Option<T>, Error> {
         loop {
             let now = self.port.platform().now();
             let last = now >= deadline;
+            self.serve(pages);
             if let Some(value) = ready(last) {
                 return Ok(Some(value));
             }
             if last {
                 return Ok(None);
             }
-            self.serve(pages);
+            self.watch.check(&self.port, now)?;
             self.idle(deadline.min(now.saturating_add(NAP)));
         }
     }
 
-    fn serve(&self, _pages: bool) {}
-
-    fn idle(&self, _until: u64) {
-        self.port.platform().relax();
+    /// Lets a moment pass.
+    pub(crate) fn pause(&self) {
+        self.idle(self.deadline(NAP));
     }
 
-    /// What a failed command of this opcode would be reported as when its time is up.
-    pub(crate) fn timeout(opcode: Opcode, waiting_for: WaitingFor) -> Error {
-        Error::Timeout { opcode, waiting_for }
+    fn idle(&self, until: u64) {
+        if self.queue.events() {
+            self.port.platform().wait(0, until);
+        } else {
+            self.port.platform().relax();
+        }
+    }
+
+    /// Takes the events that have come and, unless this is for a page command, serves page requests.
+    pub(crate) fn serve(&self, pages: bool) {
+        self.eqs.drain(|entry| self.on_event(entry));
+        if !pages {
+            self.pages.serve(self);
+        }
+    }
+
+    fn on_event(&self, entry: &[Be32; 16]) {
+        let event = Eqe::from_words(entry).event();
+        self.events.lock().count(&event);
+        match event {
+            Event::Command { vector } => self.queue.on_event(vector),
+            Event::PageRequest { func_id, num_pages, ec_function: false, release_all: false } => {
+                self.pages.request(func_id, num_pages);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn next_event(&self) -> Option<Event> {
+        self.serve(false);
+        self.events.lock().kept.pop_front()
+    }
+
+    pub(super) fn event_counters(&self) -> EventCounters {
+        self.events.lock().counters
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if !self.closed.load(Ordering::Relaxed) {
+            let limit = self.deadline(self.config.timeouts.drop);
+            self.limit.store(limit, Ordering::Relaxed);
+            // Whoever drops instead of closing does not want to know.
+            let _ = self.close();
+        }
     }
 }

@@ -1,43 +1,136 @@
 //! A device: brought up, queried, torn down.
 
+mod attr;
+mod bringup;
 mod config;
 mod control;
+mod teardown;
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use mlx5_hw::cmd::Command;
+use mlx5_hw::eqe::Event;
+use mlx5_hw::platform::{Bar, Platform};
 
+pub use attr::{Caps, DeviceInfo};
 pub use config::{CommandTrace, DeviceConfig, Timeouts, TraceHook};
-use control::Control;
+pub(crate) use control::Control;
+pub use control::EventCounters;
 
-use crate::dma::{DmaRegion, Leaked};
-use crate::error::Error;
+use crate::cmdq::CommandCounters;
+use crate::dma::{DmaRegion, Leaked, Port};
+use crate::error::{Error, Returned};
+use crate::health::Health;
+use crate::pages::PageCounters;
 
 /// An open device.
+///
+/// [`close`](Self::close) gives everything back and tells what went wrong. Dropping it does the same as well as it can
+/// within [`Timeouts::drop`]; while objects made from it are alive, the last of them does.
 pub struct Device {
     inner: Arc<DeviceInner>,
 }
 
 impl Device {
+    /// Brings a function up that the port has reset: firmware, pages, capabilities, event queues, port.
+    ///
+    /// # Errors
+    /// `FirmwareNotReady` and `Unsupported` before the first command; then those of the commands. What was done is
+    /// undone within [`Timeouts::drop`].
+    pub fn open(
+        platform: impl Platform + 'static,
+        bar: impl Bar + 'static,
+        config: DeviceConfig,
+    ) -> Result<Self, Error> {
+        let port = Arc::new(Port::new(Arc::new(platform), Box::new(bar)));
+        let control = bringup::connect(port, config)?;
+        let made = bringup::bring_up(&control)?;
+        let inner = DeviceInner { control, made, objects: AtomicUsize::new(0) };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Tears the function down and gives everything back.
+    ///
+    /// # Errors
+    /// `Busy` while objects made from the device are alive: it is as before. After any other error the device is closed
+    /// all the same; it is handed back so that [`leaked`](Self::leaked) can be asked.
+    pub fn close(self) -> Result<(), Returned<Self>> {
+        let error = match self.inner.objects.load(Ordering::Acquire) {
+            0 => match self.inner.control.close() {
+                Ok(()) => return Ok(()),
+                Err(e) => e,
+            },
+            _ => Error::Busy,
+        };
+        Err(Returned::new(self, error))
+    }
+
     /// What the objects made from this device share.
     pub(crate) fn inner(&self) -> &Arc<DeviceInner> {
         &self.inner
+    }
+
+    /// Identity of the function and its port.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.inner.made.info
+    }
+
+    /// Capabilities in force.
+    pub fn caps(&self) -> &Caps {
+        self.inner.caps()
+    }
+
+    /// Looks at the firmware's health now.
+    pub fn health(&self) -> Health {
+        let control = &self.inner.control;
+        control.watch.look(&control.port, control.config.timeouts.health_poll)
+    }
+
+    /// Serves the firmware's page requests and takes events. Commands do that while they wait; a program that runs none
+    /// for long calls this now and then, or when interrupt vector 0 has fired.
+    pub fn service(&self) {
+        self.inner.control.serve(false);
+    }
+
+    /// The oldest event about an object or a port that has not been asked for yet. Of more than 64 the oldest are dropped.
+    pub fn next_event(&self) -> Option<Event> {
+        self.inner.control.next_event()
     }
 
     /// Memory that the device may still write to although its object is gone: kept until a reset, with its name.
     pub fn leaked(&self) -> Vec<Leaked> {
         self.inner.control.port.leaked()
     }
+
+    /// What the command queue has seen.
+    pub fn command_counters(&self) -> CommandCounters {
+        self.inner.control.queue.counters()
+    }
+
+    /// What became of the firmware's page requests.
+    pub fn page_counters(&self) -> PageCounters {
+        self.inner.control.pages.counters()
+    }
+
+    /// Events that have come.
+    pub fn event_counters(&self) -> EventCounters {
+        self.inner.control.event_counters()
+    }
+}
+
+impl core::fmt::Debug for Device {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Device").field("info", self.info()).finish_non_exhaustive()
+    }
 }
 
 /// What all objects of a device share.
 pub(crate) struct DeviceInner {
     control: Control,
-    uar: u32,
-    completion_eqns: Vec<u32>,
-    resd_lkey: Option<u32>,
+    made: bringup::Brought,
     objects: AtomicUsize,
 }
 
@@ -57,29 +150,39 @@ impl DeviceInner {
         region.lend(what);
     }
 
-    /// Index of the UAR page that queues name in their contexts.
-    pub(crate) fn uar_page(&self) -> u32 {
-        self.uar
+    /// The port's two traits.
+    pub(crate) fn port(&self) -> &Arc<Port> {
+        &self.control.port
     }
 
-    /// Writes a 64-bit doorbell, given in CPU order, at `offset` of the UAR page.
+    /// Capabilities in force.
+    pub(crate) fn caps(&self) -> &Caps {
+        &self.made.caps
+    }
+
+    /// Index of the UAR page that queues name in their contexts.
+    pub(crate) fn uar_page(&self) -> u32 {
+        self.made.uar
+    }
+
+    /// Writes a 64-bit doorbell, in the order of the bus, at `offset` of the UAR page.
     pub(crate) fn ring_uar64(&self, offset: usize, value: u64) {
-        self.control.port.bar().write64(self.uar as usize * 4096 + offset, value.swap_bytes());
+        self.control.port.bar().write64(self.made.uar as usize * mlx5_hw::uar::PAGE_SIZE + offset, value);
     }
 
     /// Number of the completion event queue of a vector.
     pub(crate) fn comp_eqn(&self, vector: u32) -> Option<u32> {
-        self.completion_eqns.get(vector as usize).copied()
+        self.made.completion_eqns.get(vector as usize).copied()
     }
 
     /// Number of completion vectors.
     pub(crate) fn num_comp_vectors(&self) -> u32 {
-        self.completion_eqns.len() as u32
+        self.made.completion_eqns.len() as u32
     }
 
     /// The reserved key for all of memory, where the device offers one.
     pub(crate) fn resd_lkey(&self) -> Option<u32> {
-        self.resd_lkey
+        self.made.resd_lkey
     }
 
     /// Counts an object that needs the device; it then cannot be closed.
@@ -89,6 +192,6 @@ impl DeviceInner {
 
     /// An object is gone.
     pub(crate) fn untrack(&self) {
-        self.objects.fetch_sub(1, Ordering::Relaxed);
+        self.objects.fetch_sub(1, Ordering::Release);
     }
 }

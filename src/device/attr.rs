@@ -1,0 +1,58 @@
+//! What the device says of itself.
+
+use mlx5_hw::caps::{CmdHcaCap, RoceCap};
+
+/// Capabilities as they are in force: read again after the driver has set its own.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Caps {
+    /// General capabilities.
+    pub general: CmdHcaCap,
+    /// RoCE capabilities; `None` without RoCE.
+    pub roce: Option<RoceCap>,
+}
+
+/// Identity of the function and its port, as read when the device was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// PCI device id, as the user gave it.
+    pub device_id: u16,
+    /// Firmware version: major, minor, subminor.
+    pub firmware: (u16, u16, u16),
+    /// IEEE vendor id (QUERY_ADAPTER).
+    pub vendor_id: u32,
+    /// Name of the firmware's parameter set (QUERY_ADAPTER), padded with zeros.
+    pub psid: [u8; 16],
+    /// Interface step sequence id in force, 0 or 1.
+    pub issi: u16,
+    /// Whether the port was up (QUERY_VPORT_STATE).
+    pub port_up: bool,
+    /// MAC address of the port; zero if it has none.
+    pub mac: [u8; 6],
+    /// Largest packet of the port in bytes.
+    pub mtu: u16,
+    /// Node GUID.
+    pub node_guid: u64,
+    /// System image GUID.
+    pub system_image_guid: u64,
+    /// First entry of the port's GID table, most significant byte first: the link-local address made from the MAC
+    /// address. `None` without RoCE.
+    pub gid: Option<[u8; 16]>,
+}
+
+/// The link-local address of a MAC address: fe80::/64 with the modified EUI-64.
+pub(crate) fn link_local(mac: [u8; 6]) -> [u8; 16] {
+    let [a, b, c, d, e, f] = mac;
+    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+}
+
+#[cfg(test)]
+mod tests {
+    /// RFC 4291, appendix A: the universal bit is inverted and ff:fe put into the middle.
+    #[test]
+    fn link_local_address_follows_rfc_4291() {
+        let gid = super::link_local([0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde]);
+        assert_eq!(gid, [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x36, 0x56, 0x78, 0xff, 0xfe, 0x9a, 0xbc, 0xde]);
+    }
+}

@@ -1,0 +1,266 @@
+//! From a function that has been reset to one that takes verbs' commands.
+//!
+//! The order is Linux's. Each step that the teardown has to undo is noted in [`Steps`](super::teardown::Steps) as soon
+//! as the device may have taken it, so a failure anywhere is undone by dropping the [`Control`].
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use mlx5_hw::caps::{CapPage, CmdHcaCap, PortType, RoceCap};
+use mlx5_hw::cmd::{
+    AdapterInfo, AllocUar, CapMode, CapType, EnableHca, InitHca, ModifyNicVportContext, PagesStage, QueryAdapter,
+    QueryHcaCap, QueryIssi, QueryNicVportContext, QuerySpecialContexts, QueryVportState, SetDriverVersion, SetHcaCap,
+    SetIssi, SetRoceAddress, Status, WriteHostEndianness,
+};
+use mlx5_hw::eqe::EventType;
+use mlx5_hw::init_segment::CMD_INTERFACE_REV;
+use mlx5_hw::nic_vport::NicVportContext;
+use mlx5_hw::roce_address::{RoceAddrLayout, RoceL3Type, RoceVersion};
+
+use super::attr::{Caps, DeviceInfo, link_local};
+use super::config::DeviceConfig;
+use super::control::Control;
+use crate::cmdq::CommandQueue;
+use crate::dma::Port;
+use crate::eq::{Plan, Role};
+use crate::error::Error;
+
+/// log2 of the most QPs asked for, as in Linux.
+const LOG_MAX_QP: u32 = 18;
+/// Events of the async EQ, as in Linux: path migrated, communication established, send queue drained, CQ error, work
+/// queue catastrophe, path migration failed, port change, invalid request, access error, shared receive queue's
+/// catastrophe, last entry reached, limit reached.
+const ASYNC_EVENTS: u64 = 0x1f_02be;
+/// Entries asked for of each kind of EQ, as in Linux.
+const COMMAND_ENTRIES: u32 = 32;
+const ASYNC_ENTRIES: u32 = 4096;
+const PAGES_ENTRIES: u32 = 1;
+const COMPLETION_ENTRIES: u32 = 1024;
+
+/// What the bring-up found and made.
+pub(super) struct Brought {
+    pub(super) caps: Caps,
+    pub(super) info: DeviceInfo,
+    pub(super) uar: u32,
+    pub(super) completion_eqns: Vec<u32>,
+    pub(super) resd_lkey: Option<u32>,
+}
+
+/// Gets the firmware to take commands.
+pub(super) fn connect(port: Arc<Port>, config: DeviceConfig) -> Result<Control, Error> {
+    wait_for_firmware(&port, config.timeouts.firmware_start)?;
+    let segment = port.init_segment();
+    if segment.cmd_interface_rev() != CMD_INTERFACE_REV {
+        return Err(Error::Unsupported { what: "this revision of the command interface" });
+    }
+    let (log_size, log_stride) = segment.cmdq_sizes();
+    let queue = CommandQueue::new(&port, log_size, log_stride)?;
+    segment.set_cmdq_address(queue.iova());
+    wait_for_firmware(&port, config.timeouts.firmware_init)?;
+    Ok(Control::new(port, config, queue))
+}
+
+/// Waits until the firmware no longer says that it is initializing.
+fn wait_for_firmware(port: &Port, timeout: u64) -> Result<(), Error> {
+    let deadline = port.platform().now().saturating_add(timeout);
+    let segment = port.init_segment();
+    while segment.initializing() {
+        if segment.health_buffer().fw_version() == u32::MAX {
+            return Err(Error::DeviceGone);
+        }
+        if port.platform().now() >= deadline {
+            return Err(Error::FirmwareNotReady);
+        }
+        port.platform().relax();
+    }
+    Ok(())
+}
+
+/// Everything from ENABLE_HCA to the event queues and the port.
+pub(super) fn bring_up(control: &Control) -> Result<Brought, Error> {
+    control.step(&EnableHca, |steps| steps.enabled = true)?;
+    let issi = set_issi(control)?;
+    control.pages.satisfy(control, PagesStage::Boot)?;
+    if !control.config.is_virtual() {
+        control.exec(&WriteHostEndianness)?;
+    }
+    let set = set_caps(control)?;
+    control.pages.satisfy(control, PagesStage::Init)?;
+    control.step(&InitHca::default(), |steps| steps.initialised = true)?;
+    if set.driver_version() {
+        tell_version(control)?;
+    }
+    let caps = read_caps(control)?;
+    let adapter = control.exec(&QueryAdapter)?;
+    let resd_lkey = special_contexts(control, &caps)?;
+    let uar = alloc_uar(control)?;
+    let completion_eqns = event_queues(control, &caps, uar)?;
+    let info = port_info(control, &caps, issi, &adapter)?;
+    Ok(Brought { caps, info, uar, completion_eqns, resd_lkey })
+}
+
+/// Chooses the newest interface that both sides know. A firmware without the query has the oldest.
+fn set_issi(control: &Control) -> Result<u16, Error> {
+    match control.exec(&QueryIssi) {
+        Ok(info) if info.supported & 1 << 1 != 0 => control.exec(&SetIssi { issi: 1 }).map(|()| 1),
+        Ok(_) | Err(Error::Command { status: Status::BAD_OP_ERR, .. }) => Ok(0),
+        Err(e) => Err(e),
+    }
+}
+
+fn query(control: &Control, cap_type: CapType, mode: CapMode) -> Result<Box<CapPage>, Error> {
+    control.exec(&QueryHcaCap { cap_type, mode }).map(Box::new)
+}
+
+/// Sets the capabilities as Linux does, within what the device allows.
+fn set_caps(control: &Control) -> Result<CmdHcaCap, Error> {
+    let mut page = query(control, CapType::GENERAL, CapMode::Current)?;
+    let mut caps = page.general();
+    if caps.cqe_version() == 0 {
+        return Err(Error::Unsupported {
+            what: "completion queue entries of version 0 (cqe_version), which name no user index",
+        });
+    }
+    let max = query(control, CapType::GENERAL, CapMode::Max)?.general();
+    caps.set_pkey_table_size(0);
+    caps.set_log_max_qp(LOG_MAX_QP.min(max.log_max_qp()));
+    caps.set_cmdif_checksum(0);
+    caps.set_log_uar_page_sz(0);
+    if max.roce_rw_supported() && max.roce() {
+        caps.set_roce(true);
+    }
+    page.set_general(caps);
+    control.exec(&SetHcaCap { cap_type: CapType::GENERAL, page: &page })?;
+    if caps.roce() {
+        set_roce_caps(control)?;
+    }
+    Ok(caps)
+}
+
+fn set_roce_caps(control: &Control) -> Result<(), Error> {
+    let mut page = query(control, CapType::ROCE, CapMode::Current)?;
+    let max = query(control, CapType::ROCE, CapMode::Max)?.roce();
+    let roce = page.roce();
+    if max.sw_r_roce_src_udp_port() && !roce.sw_r_roce_src_udp_port() {
+        page.set_roce_cap(roce.with_sw_r_roce_src_udp_port(true));
+        control.exec(&SetHcaCap { cap_type: CapType::ROCE, page: &page })?;
+    }
+    Ok(())
+}
+
+/// Tells the firmware who drives it. It is for people who look at the device from elsewhere: a refusal does no harm.
+fn tell_version(control: &Control) -> Result<(), Error> {
+    match control.exec(&SetDriverVersion { version: concat!("Rust,mlx5,", env!("CARGO_PKG_VERSION")) }) {
+        Err(Error::Command { .. }) => Ok(()),
+        other => other,
+    }
+}
+
+/// Reads the capabilities in force once the function is started.
+fn read_caps(control: &Control) -> Result<Caps, Error> {
+    let general = query(control, CapType::GENERAL, CapMode::Current)?.general();
+    control.queue.set_signatures(general.cmdif_checksum() != 0);
+    let mut caps = Caps { general, roce: None };
+    if general.roce() {
+        caps.roce = Some(query(control, CapType::ROCE, CapMode::Current)?.roce());
+    }
+    Ok(caps)
+}
+
+/// The reserved lkey, from a firmware that has special contexts at all.
+fn special_contexts(control: &Control, caps: &Caps) -> Result<Option<u32>, Error> {
+    let general = &caps.general;
+    if !(general.null_mkey() || general.dump_fill_mkey() || general.terminate_scatter_list_mkey()) {
+        return Ok(None);
+    }
+    let contexts = control.exec(&QuerySpecialContexts)?;
+    Ok(Some(contexts.resd_lkey).filter(|key| *key != 0))
+}
+
+fn alloc_uar(control: &Control) -> Result<u32, Error> {
+    let uar = control.exec(&AllocUar)?;
+    control.note(|steps| steps.uar = Some(uar));
+    let end = (uar as usize + 1).saturating_mul(mlx5_hw::uar::PAGE_SIZE);
+    if end > control.port.bar().size() {
+        return Err(Error::Protocol { what: "a UAR page beyond the BAR" });
+    }
+    Ok(uar)
+}
+
+/// The command, async and page request EQs, then those of the completion vectors.
+fn event_queues(control: &Control, caps: &Caps, uar: u32) -> Result<Vec<u32>, Error> {
+    let eqs = &control.eqs;
+    let wanted = control.config.completion_vectors;
+    let most = match caps.general.max_num_eqs() {
+        0 => 1 << caps.general.log_max_eq(),
+        n => n,
+    };
+    if wanted.saturating_add(3) > most {
+        return Err(Error::Unsupported { what: "so many completion vectors: the device has fewer event queues" });
+    }
+    let plan = |role, entries, events| Plan { role, entries, events, vector: 0 };
+    eqs.create(control, uar, &plan(Role::Command, COMMAND_ENTRIES, EventType::CMD.bit()))?;
+    control.queue.set_events(true);
+    eqs.create(control, uar, &plan(Role::Async, ASYNC_ENTRIES, ASYNC_EVENTS))?;
+    if !caps.general.page_request_disable() {
+        eqs.create(control, uar, &plan(Role::Pages, PAGES_ENTRIES, EventType::PAGE_REQUEST.bit()))?;
+    }
+    let shared = control.config.interrupts <= 1;
+    let vector = |i| if shared { 0 } else { 1 + i % (control.config.interrupts - 1) };
+    let completion = |i| Plan { vector: vector(i), ..plan(Role::Completion, COMPLETION_ENTRIES, 0) };
+    (0..wanted).map(|i| eqs.create(control, uar, &completion(i))).collect()
+}
+
+/// Reads the port's state and turns RoCE on.
+fn port_info(control: &Control, caps: &Caps, issi: u16, adapter: &AdapterInfo) -> Result<DeviceInfo, Error> {
+    let state = control.exec(&QueryVportState)?;
+    let mut info = DeviceInfo {
+        device_id: control.config.device_id,
+        firmware: control.port.init_segment().fw_rev(),
+        vendor_id: adapter.vendor_id,
+        psid: adapter.psid,
+        issi,
+        port_up: state.state == 1,
+        mac: [0; 6],
+        mtu: 0,
+        node_guid: 0,
+        system_image_guid: 0,
+        gid: None,
+    };
+    if caps.general.port_type() != u32::from(PortType::ETHERNET.0) {
+        return Ok(info);
+    }
+    let context = control.exec(&QueryNicVportContext)?;
+    info.mac = context.permanent_address().bytes();
+    info.mtu = context.mtu() as u16;
+    info.node_guid = context.node_guid();
+    info.system_image_guid = context.system_image_guid();
+    if let Some(roce) = &caps.roce {
+        let on = NicVportContext::new().with_roce_en(true);
+        let command = ModifyNicVportContext { field_select: ModifyNicVportContext::ROCE_EN, context: on };
+        control.step(&command, |steps| steps.roce = true)?;
+        info.gid = first_gid(control, roce, info.mac)?;
+    }
+    Ok(info)
+}
+
+/// Puts the link-local address into the first entry of the GID table.
+fn first_gid(control: &Control, roce: &RoceCap, mac: [u8; 6]) -> Result<Option<[u8; 16]>, Error> {
+    if roce.roce_address_table_size() == 0 {
+        return Ok(None);
+    }
+    let gid = link_local(mac);
+    let [a, b, c, d, e, f] = mac;
+    let version = if roce.roce_version() & 1 << 2 != 0 { RoceVersion::VERSION_2 } else { RoceVersion::VERSION_1 };
+    let mut address = RoceAddrLayout::new()
+        .with_source_mac_47_32(u16::from_be_bytes([a, b]).into())
+        .with_source_mac_31_0(u32::from_be_bytes([c, d, e, f]))
+        .with_roce_l3_type(RoceL3Type::IPV6.0.into())
+        .with_roce_version(version.0.into());
+    for (i, byte) in gid.into_iter().enumerate() {
+        address.set_source_l3_address(i, byte.into());
+    }
+    control.step(&SetRoceAddress { index: 0, address }, |steps| steps.gid = true)?;
+    Ok(Some(gid))
+}

@@ -1,0 +1,180 @@
+//! Event queues: what the device tells without being asked.
+//!
+//! A ring is stamped before CREATE_EQ and armed after it. Events are taken in small batches under the lock and handled
+//! outside it; the consumer index goes to the device after each batch, long before the 128 spare entries are used up.
+//! An event of a kind or about an object that the driver does not know is counted and otherwise ignored.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use mlx5_hw::arch::dma_mb_before_ci;
+use mlx5_hw::be::Be32;
+use mlx5_hw::cmd::{CreateEq, DestroyEq};
+use mlx5_hw::eqc::Eqc;
+use mlx5_hw::ring::EqRing;
+use mlx5_hw::uar::{EQ_ARM, EQ_NO_ARM, EqDoorbell};
+use spin::Mutex;
+
+use crate::device::Control;
+use crate::dma::{DmaRegion, Port};
+use crate::error::Error;
+
+/// Events taken at a time.
+const BATCH: usize = 16;
+/// Batches taken from a queue before the next queue has its turn.
+const ROUNDS: usize = 64;
+/// Entries an EQ has beyond those it was asked for, so that the consumer index may lag.
+const SPARE: u32 = 128;
+/// Bytes of an entry.
+const ENTRY: usize = 64;
+
+/// What an event queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Completions of commands.
+    Command,
+    /// Errors and changes of objects and ports.
+    Async,
+    /// The firmware's page requests.
+    Pages,
+    /// Completion queues of a vector.
+    Completion,
+}
+
+/// How an event queue is made.
+pub(crate) struct Plan {
+    pub(crate) role: Role,
+    /// Entries needed; the queue has at least [`SPARE`] more.
+    pub(crate) entries: u32,
+    /// Bit n: events of type n come here.
+    pub(crate) events: u64,
+    /// Interrupt vector.
+    pub(crate) vector: u32,
+}
+
+struct EventQueue {
+    role: Role,
+    eqn: u32,
+    uar: u32,
+    ring: EqRing,
+    memory: DmaRegion,
+    armed: bool,
+}
+
+impl EventQueue {
+    /// Takes up to [`BATCH`] events.
+    fn take(&mut self, port: &Port, batch: &mut [[Be32; 16]; BATCH]) -> usize {
+        let mut taken = 0;
+        if let Ok(mut consumer) = self.ring.consume(self.memory.words()) {
+            while let Some(slot) = batch.get_mut(taken)
+                && let Some(entry) = consumer.next()
+            {
+                *slot = entry;
+                taken += 1;
+            }
+        }
+        if taken == BATCH {
+            // There may be more: arming can wait.
+            self.doorbell(port, EQ_NO_ARM);
+        } else if taken > 0 || !self.armed {
+            self.doorbell(port, EQ_ARM);
+        }
+        self.armed = taken < BATCH;
+        taken
+    }
+
+    fn doorbell(&self, port: &Port, register: usize) {
+        dma_mb_before_ci();
+        let value = EqDoorbell::update(self.eqn, self.ring.ci()).to_bar();
+        port.bar().write32(self.uar as usize * mlx5_hw::uar::PAGE_SIZE + register, value);
+    }
+}
+
+/// The event queues of a device, in the order in which they were made.
+pub(crate) struct EventQueues {
+    port: Arc<Port>,
+    list: Mutex<Vec<EventQueue>>,
+}
+
+impl EventQueues {
+    pub(crate) fn new(port: Arc<Port>) -> Self {
+        Self { port, list: Mutex::new(Vec::new()) }
+    }
+
+    /// Makes an event queue and arms it; gives its number.
+    ///
+    /// # Errors
+    /// Those of CREATE_EQ; `Protocol` if the device gives a number twice.
+    pub(crate) fn create(&self, control: &Control, uar: u32, plan: &Plan) -> Result<u32, Error> {
+        let log_size = self.log_size(control, plan.entries);
+        let bad_size = |_| Error::Invalid { what: "size of an event queue" };
+        let ring = EqRing::new(log_size).map_err(bad_size)?;
+        let mut memory = self.port.alloc(ENTRY << log_size, 4096)?;
+        EqRing::init_memory(memory.words());
+        let pages = (ENTRY << log_size).div_ceil(4096) as u64;
+        let pas: Vec<u64> = (0..pages).map(|i| memory.iova() + 4096 * i).collect();
+        let eqc = Eqc::new().with_log_eq_size(log_size).with_uar_page(uar).with_intr(plan.vector);
+        memory.lend("event queue");
+        let eqn = match control.exec(&CreateEq { eqc, event_bitmask: plan.events, pas: &pas }) {
+            Err(e) => {
+                if e.refused() {
+                    memory.reclaim();
+                }
+                return Err(e);
+            }
+            Ok(eqn) => eqn,
+        };
+        let mut list = self.list.lock();
+        if list.iter().any(|eq| eq.eqn == eqn) {
+            return Err(Error::Protocol { what: "an event queue number given twice" });
+        }
+        let eq = EventQueue { role: plan.role, eqn, uar, ring, memory, armed: true };
+        eq.doorbell(&self.port, EQ_ARM);
+        list.push(eq);
+        Ok(eqn)
+    }
+
+    /// log2 of the number of entries: what is needed and the spare ones, as far as the platform's memory goes.
+    fn log_size(&self, control: &Control, entries: u32) -> u32 {
+        let wanted = entries.saturating_add(SPARE).next_power_of_two().trailing_zeros();
+        let most = (control.port.platform().max_contiguous() / ENTRY).max(1).ilog2();
+        wanted.min(most)
+    }
+
+    /// Destroys the event queue made last; `None` when there is none.
+    ///
+    /// # Errors
+    /// Those of DESTROY_EQ. The queue is gone all the same, and its memory kept.
+    pub(crate) fn destroy_last(&self, control: &Control) -> Option<Result<(), Error>> {
+        let (eqn, role) = self.list.lock().last().map(|eq| (eq.eqn, eq.role))?;
+        if role == Role::Command {
+            control.queue.set_events(false);
+        }
+        let result = control.exec(&DestroyEq { eqn });
+        let last = self.list.lock().pop();
+        if let Some(mut eq) = last
+            && result.is_ok()
+        {
+            eq.memory.reclaim();
+        }
+        Some(result)
+    }
+
+    /// Takes the events that are there and hands each to `handle`. A device that never stops writing events is left
+    /// for the next time.
+    pub(crate) fn drain(&self, mut handle: impl FnMut(&[Be32; 16])) {
+        let mut batch = [[Be32::ZERO; 16]; BATCH];
+        for index in 0.. {
+            for _ in 0..ROUNDS {
+                let taken = match self.list.lock().get_mut(index) {
+                    Some(eq) => eq.take(&self.port, &mut batch),
+                    None => return,
+                };
+                batch.iter().take(taken).for_each(&mut handle);
+                if taken < BATCH {
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The health of the firmware, as its health buffer and heartbeat counter show it.
+
+use mlx5_hw::health::HealthSyndrome;
+use mlx5_hw::init_segment::NicInterface;
+use spin::Mutex;
+
+use crate::dma::Port;
+use crate::error::Error;
+
+/// Shortest time between two looks while a command waits, in nanoseconds.
+const LOOK_INTERVAL: u64 = 1_000_000;
+/// So many times the counter may be found unchanged before it counts as stopped.
+const MISSES: u32 = 3;
+
+/// What the firmware says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Health {
+    /// It works.
+    Ok,
+    /// Its health buffer names a syndrome.
+    Syndrome {
+        /// `synd` of the health buffer.
+        syndrome: HealthSyndrome,
+        /// `ext_synd` of the health buffer.
+        ext_syndrome: u16,
+        /// It asks for a reset (`rfr`): nothing will work before that.
+        fatal: bool,
+    },
+    /// Its heartbeat counter has not moved during three polls. It may come back.
+    CounterStopped,
+    /// The interface of the NIC is disabled.
+    NicDisabled,
+    /// A software reset is going on.
+    SoftwareReset,
+    /// Registers read as all ones: the device has left the bus.
+    Gone,
+}
+
+impl Health {
+    /// The error that ends waiting, if this is a condition in which nothing will be answered.
+    pub const fn fatal(self) -> Option<Error> {
+        match self {
+            Self::Syndrome { syndrome, fatal: true, .. } => Some(Error::Health { syndrome }),
+            Self::NicDisabled | Self::SoftwareReset => Some(Error::NicDisabled),
+            Self::Gone => Some(Error::DeviceGone),
+            Self::Ok | Self::Syndrome { .. } | Self::CounterStopped => None,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    looked_at: Option<u64>,
+    counter: u32,
+    counted_at: Option<u64>,
+    misses: u32,
+}
+
+/// Watches the health of a function.
+#[derive(Default)]
+pub(crate) struct Watch {
+    seen: Mutex<Seen>,
+}
+
+impl Watch {
+    /// Looks now. The counter is compared at most every `poll` nanoseconds.
+    pub(crate) fn look(&self, port: &Port, poll: u64) -> Health {
+        let now = port.platform().now();
+        let state = registers(port);
+        if state != Health::Ok {
+            return state;
+        }
+        let mut seen = self.seen.lock();
+        if seen.counted_at.is_none_or(|at| now.saturating_sub(at) >= poll) {
+            let counter = port.init_segment().health_counter();
+            let moved = seen.counted_at.is_none() || counter != seen.counter;
+            seen.misses = if moved { 0 } else { seen.misses + 1 };
+            seen.counter = counter;
+            seen.counted_at = Some(now);
+        }
+        if seen.misses >= MISSES { Health::CounterStopped } else { Health::Ok }
+    }
+
+    /// Looks if it is time to, while something waits.
+    ///
+    /// # Errors
+    /// What [`Health::fatal`] gives.
+    pub(crate) fn check(&self, port: &Port, now: u64) -> Result<(), Error> {
+        {
+            let mut seen = self.seen.lock();
+            if seen.looked_at.is_some_and(|at| now.saturating_sub(at) < LOOK_INTERVAL) {
+                return Ok(());
+            }
+            seen.looked_at = Some(now);
+        }
+        registers(port).fatal().map_or(Ok(()), Err)
+    }
+}
+
+/// What the registers say, the counter left aside.
+fn registers(port: &Port) -> Health {
+    let segment = port.init_segment();
+    let buffer = segment.health_buffer();
+    if buffer.fw_version() == u32::MAX {
+        return Health::Gone;
+    }
+    match segment.nic_interface() {
+        NicInterface::DISABLED => return Health::NicDisabled,
+        NicInterface::SW_RESET => return Health::SoftwareReset,
+        _ => {}
+    }
+    if !buffer.unhealthy() {
+        return Health::Ok;
+    }
+    let ext_syndrome = buffer.ext_synd() as u16;
+    Health::Syndrome { syndrome: buffer.syndrome(), ext_syndrome, fatal: buffer.rfr() }
+}

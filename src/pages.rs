@@ -1,0 +1,247 @@
+//! The firmware's memory: pages given to it, and who has which.
+//!
+//! Each page is booked under its address and function from before it is offered until the firmware has returned it.
+//! What the firmware returns is looked up there: an address that it was not given, or has returned before, is counted
+//! and otherwise ignored, so no page is freed twice or while the firmware has it.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use mlx5_hw::cmd::{CannotGivePages, GivePages, Opcode, PagesStage, QueryPages, TakePages};
+use spin::Mutex;
+
+use crate::device::Control;
+use crate::dma::DmaRegion;
+use crate::error::{Error, WaitingFor};
+
+/// Most pages named in one command, as in Linux.
+const BATCH: usize = 768;
+/// Page requests kept for later; a firmware that asks for more without being answered is not served.
+const MAX_REQUESTS: usize = 64;
+
+/// What became of the firmware's page requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageCounters {
+    /// Pages the firmware has now.
+    pub given: u64,
+    /// Page requests served.
+    pub requests: u64,
+    /// Page requests refused: no memory, or more than [`max_pages`](crate::DeviceConfig::max_pages).
+    pub refused: u64,
+    /// Page requests that failed, made no sense or were too many to remember.
+    pub failed: u64,
+    /// Addresses the firmware returned although it was not given them, or had returned them before.
+    pub unknown: u64,
+}
+
+struct Page {
+    function: u16,
+    memory: DmaRegion,
+}
+
+#[derive(Default)]
+struct Book {
+    given: BTreeMap<u64, Page>,
+    requests: VecDeque<(u16, i32)>,
+    counters: PageCounters,
+}
+
+/// The pages of a device's firmware.
+#[derive(Default)]
+pub(crate) struct Pages {
+    book: Mutex<Book>,
+    serving: AtomicBool,
+}
+
+impl Pages {
+    pub(crate) fn counters(&self) -> PageCounters {
+        let book = self.book.lock();
+        PageCounters { given: book.given.len() as u64, ..book.counters }
+    }
+
+    /// Gives what the firmware asks for at a stage of the bring-up.
+    ///
+    /// # Errors
+    /// `Protocol` if it asks for more than the user allows, and those of the commands.
+    pub(crate) fn satisfy(&self, control: &Control, stage: PagesStage) -> Result<(), Error> {
+        let wanted = control.exec(&QueryPages { stage })?;
+        match u32::try_from(wanted.num_pages) {
+            Err(_) => Err(Error::Protocol { what: "a negative number of pages to start with" }),
+            Ok(n) if !self.allowed(control, n) => Err(Error::Protocol { what: "more pages wanted than allowed" }),
+            Ok(n) => self.give(control, wanted.func_id, n),
+        }
+    }
+
+    fn allowed(&self, control: &Control, more: u32) -> bool {
+        self.book.lock().given.len() as u64 + u64::from(more) <= u64::from(control.config.max_pages)
+    }
+
+    /// Gives `count` pages to a function.
+    fn give(&self, control: &Control, function: u16, count: u32) -> Result<(), Error> {
+        let mut left = count as usize;
+        while left > 0 {
+            let batch = left.min(BATCH);
+            self.give_batch(control, function, batch)?;
+            left -= batch;
+        }
+        Ok(())
+    }
+
+    fn give_batch(&self, control: &Control, function: u16, count: usize) -> Result<(), Error> {
+        let mut fresh = Vec::with_capacity(count);
+        for _ in 0..count {
+            fresh.push(control.port.alloc(4096, 4096)?);
+        }
+        let addresses: Vec<u64> = fresh.iter().map(DmaRegion::iova).collect();
+        {
+            let mut book = self.book.lock();
+            for mut memory in fresh {
+                memory.lend("page of the firmware");
+                book.given.insert(memory.iova(), Page { function, memory });
+            }
+        }
+        let result = control.exec_pages(&GivePages { func_id: function, pages: &addresses });
+        if result.is_err_and(Error::refused) {
+            self.strike(function, addresses.iter().copied());
+        }
+        result
+    }
+
+    /// Takes pages that the firmware no longer has out of the book and frees them; tells how many were in it.
+    fn strike(&self, function: u16, addresses: impl Iterator<Item = u64>) -> usize {
+        let mut freed = Vec::new();
+        let mut book = self.book.lock();
+        for address in addresses {
+            match book.given.remove(&address) {
+                Some(mut page) if page.function == function => {
+                    page.memory.reclaim();
+                    freed.push(page);
+                }
+                other => {
+                    book.counters.unknown += 1;
+                    if let Some(page) = other {
+                        book.given.insert(address, page);
+                    }
+                }
+            }
+        }
+        drop(book);
+        freed.len()
+    }
+
+    /// Asks a function for at most `count` pages back; tells how many came.
+    fn take(&self, control: &Control, function: u16, count: usize) -> Result<usize, Error> {
+        let cells = vec![Cell::new(0); count.min(BATCH)];
+        let returned = control.exec_pages(&TakePages { func_id: function, pages: &cells })? as usize;
+        let known = self.strike(function, cells.iter().take(returned).map(Cell::get));
+        if returned > cells.len() {
+            return Err(Error::Protocol { what: "more pages returned than asked for" });
+        }
+        Ok(known)
+    }
+
+    /// Asks for all pages back, until none is left.
+    ///
+    /// # Errors
+    /// `Timeout` if the firmware keeps some, and those of the command.
+    pub(crate) fn reclaim(&self, control: &Control) -> Result<(), Error> {
+        let mut deadline = control.deadline(control.config.timeouts.pages);
+        loop {
+            let (function, count) = {
+                let book = self.book.lock();
+                let Some(first) = book.given.values().next() else { return Ok(()) };
+                let function = first.function;
+                (function, book.given.values().filter(|p| p.function == function).count())
+            };
+            // Linux always asks for a full batch's worth.
+            let took = self.take(control, function, BATCH)?;
+            if took >= count {
+                continue;
+            }
+            if took > 0 {
+                deadline = control.deadline(control.config.timeouts.pages);
+            } else if control.port.platform().now() >= deadline {
+                return Err(Error::Timeout { opcode: Opcode::MANAGE_PAGES, waiting_for: WaitingFor::Pages });
+            }
+            control.pause();
+        }
+    }
+
+    /// Leaves to the ledger what the firmware has not returned.
+    pub(crate) fn abandon(&self) {
+        let mut book = self.book.lock();
+        book.requests.clear();
+        let kept = core::mem::take(&mut book.given);
+        drop(book);
+        drop(kept);
+    }
+
+    /// A page request event: `pages` more, or so many back if negative. Served by [`serve`](Self::serve).
+    pub(crate) fn request(&self, function: u16, pages: i32) {
+        let mut book = self.book.lock();
+        if let Some((_, sum)) = book.requests.iter_mut().find(|(f, sum)| *f == function && (*sum < 0) == (pages < 0)) {
+            *sum = sum.saturating_add(pages);
+        } else if book.requests.len() < MAX_REQUESTS {
+            book.requests.push_back((function, pages));
+        } else {
+            book.counters.failed += 1;
+        }
+    }
+
+    /// Serves the page requests that have come. Does nothing while another thread is at it.
+    pub(crate) fn serve(&self, control: &Control) {
+        if self.book.lock().requests.is_empty() || self.serving.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let _guard = Serving(&self.serving);
+        // Requests that come meanwhile wait for the next call: a firmware that never stops asking stops nobody.
+        let waiting = self.book.lock().requests.len();
+        for _ in 0..waiting {
+            let Some((function, pages)) = self.book.lock().requests.pop_front() else { return };
+            let result = self.answer(control, function, pages);
+            let mut book = self.book.lock();
+            match result {
+                Ok(()) => book.counters.requests += 1,
+                Err(Error::NoMemory) => book.counters.refused += 1,
+                Err(_) => book.counters.failed += 1,
+            }
+        }
+    }
+
+    fn answer(&self, control: &Control, function: u16, pages: i32) -> Result<(), Error> {
+        if pages < 0 {
+            let mut left = pages.unsigned_abs() as usize;
+            let given = self.book.lock().given.values().filter(|p| p.function == function).count();
+            left = left.min(given);
+            while left > 0 {
+                let took = self.take(control, function, left)?;
+                if took == 0 {
+                    return Err(Error::Protocol { what: "pages offered but not returned" });
+                }
+                left = left.saturating_sub(took);
+            }
+            return Ok(());
+        }
+        let wanted = pages.unsigned_abs();
+        let result = match self.allowed(control, wanted) {
+            true => self.give(control, function, wanted),
+            false => Err(Error::NoMemory),
+        };
+        if result == Err(Error::NoMemory) {
+            control.exec_pages(&CannotGivePages { func_id: function })?;
+        }
+        result
+    }
+}
+
+struct Serving<'a>(&'a AtomicBool);
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
