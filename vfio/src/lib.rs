@@ -1,1 +1,4 @@
 //! The port of the mlx5 driver to Linux VFIO, and the pieces of its command-line tool.
+
+pub mod cli;
+pub mod decode;

@@ -1,2 +1,7 @@
 //! The mlx5 tool.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mlx5_vfio::cli::main()
+}

@@ -1,0 +1,162 @@
+//! The command line: arguments, output, exit codes.
+//!
+//! Exit code 0: done. 1: the job failed. 2: wrong arguments, or input that could not be read.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use clap::{Args, Parser, Subcommand};
+use serde_json::Value;
+
+use crate::decode::{self, Kind, Record};
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+/// Longest input that `decode` reads, in bytes.
+const MAX_INPUT: u64 = 64 << 20;
+
+/// Looks at and drives mlx5 (ConnectX) devices without a kernel driver.
+#[derive(Debug, Parser)]
+#[command(name = "mlx5", version, after_help = MAIN_EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Cmd,
+}
+
+const MAIN_EXAMPLES: &str = "\
+Examples:
+  mlx5 decode dump.txt               what the bytes in a log say
+  mlx5 help decode                   more about one command
+
+Exit codes: 0 done, 1 the job failed, 2 wrong arguments or unreadable input.";
+
+#[derive(Debug, Subcommand)]
+enum Cmd {
+    /// Bytes of the device in plain words: CQEs, commands, mailboxes, EQEs, the health buffer
+    #[command(after_help = DECODE_EXAMPLES)]
+    Decode(DecodeArgs),
+}
+
+const DECODE_EXAMPLES: &str = "\
+Reads plain hex, with or without blanks, commas and 0x; the rows of kernel, libmlx5, DPDK and hexdump dumps with their
+offsets and log prefixes; and raw bytes of a file. Several dumps one behind the other give several results.
+
+Examples:
+  mlx5 decode dump.txt
+  dmesg | grep -A4 dump_cqe | mlx5 decode --as cqe
+  mlx5 decode --hex 000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000881308000113074767d2
+  mlx5 decode --json --hex 0700000000000010000000000000000001040000000000000000000000000000000000000000000000000000000000000000000000000000000000001001fd0000";
+
+#[derive(Debug, Args)]
+struct DecodeArgs {
+    /// File with the bytes, as text or raw; '-' or nothing reads standard input
+    #[arg(value_name = "FILE", conflicts_with = "hex")]
+    file: Option<PathBuf>,
+    /// The bytes
+    #[arg(long, value_name = "HEX")]
+    hex: Option<String>,
+    /// What the bytes are [default: guessed]
+    #[arg(long = "as", value_name = "KIND")]
+    kind: Option<Kind>,
+}
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The arguments or the input are wrong: exit code 2.
+    Usage(String),
+    /// The output went nowhere: exit code 1, and silent when a pipe was closed.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Runs the tool with the arguments of the process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = anstream::stdout().lock();
+    let result = run(&cli, &mut out).and_then(|()| Ok(out.flush()?));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        Err(Failure::Output(e)) => report(1, &format!("cannot write the output: {e}")),
+        Err(Failure::Usage(message)) => report(2, &message),
+    }
+}
+
+fn report(code: u8, message: &str) -> ExitCode {
+    anstream::eprintln!("{ERROR}error:{ERROR:#} {message}");
+    ExitCode::from(code)
+}
+
+fn run(cli: &Cli, out: &mut dyn Write) -> Result<(), Failure> {
+    match &cli.command {
+        Cmd::Decode(args) => decode(args, cli.json, out),
+    }
+}
+
+fn decode(args: &DecodeArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    if args.kind == Some(Kind::Text) {
+        return Err(Failure::Usage(decode::DecodeError::LogText.to_string()));
+    }
+    let (source, content) = match (&args.hex, &args.file) {
+        (Some(hex), _) => ("--hex".into(), hex.clone().into_bytes()),
+        (None, Some(path)) if path != Path::new("-") => (path.display().to_string(), read_file(path)?),
+        _ => ("standard input".to_string(), read_stdin()?),
+    };
+    let records = match String::from_utf8(content) {
+        Ok(text) if !decode::hex::is_raw(text.as_bytes()) => decode::decode_text(&text, args.kind),
+        Ok(text) => decode::decode_bytes(text.as_bytes(), args.kind),
+        Err(e) => decode::decode_bytes(e.as_bytes(), args.kind),
+    }
+    .map_err(|e| Failure::Usage(format!("cannot decode {source}: {e}")))?;
+    print_records(&records, json, out)
+}
+
+fn print_records(records: &[Record], json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    if json {
+        let list = records.iter().map(|r| Value::Object(r.json.clone())).collect();
+        return print_json(&Value::Array(list), out);
+    }
+    for (i, record) in records.iter().enumerate() {
+        if records.len() > 1 {
+            writeln!(out, "{}[{} of {}] {}", if i > 0 { "\n" } else { "" }, i + 1, records.len(), record.kind.name())?;
+        }
+        write!(out, "{}", record.to_text())?;
+    }
+    Ok(())
+}
+
+/// Prints an object or list, indented.
+pub(crate) fn print_json(value: &Value, out: &mut dyn Write) -> Result<(), Failure> {
+    Ok(writeln!(out, "{value:#}")?)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    let fail = |e: io::Error| Failure::Usage(format!("cannot read {}: {e}", path.display()));
+    read_all(std::fs::File::open(path).map_err(fail)?).map_err(fail)
+}
+
+fn read_stdin() -> Result<Vec<u8>, Failure> {
+    if io::stdin().is_terminal() {
+        anstream::eprintln!("reading bytes from the terminal; end them with Ctrl-D");
+    }
+    read_all(io::stdin().lock()).map_err(|e| Failure::Usage(format!("cannot read standard input: {e}")))
+}
+
+fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    from.take(MAX_INPUT + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_INPUT {
+        return Err(io::Error::other("more than 64 MiB; pass the part with the dump"));
+    }
+    Ok(content)
+}

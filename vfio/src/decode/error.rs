@@ -1,0 +1,127 @@
+//! What `mlx5 decode` says when it cannot read its input.
+
+use std::fmt;
+
+use super::Kind;
+
+/// What could not be read. Lines and columns count from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// There are no bytes in the input.
+    Empty {
+        /// Lines that hold log text.
+        text_lines: usize,
+    },
+    /// A word is not made of hex digits.
+    NotHex {
+        /// Line of the word.
+        line: usize,
+        /// Column of the character.
+        column: usize,
+        /// The character that is no hex digit.
+        character: char,
+        /// The word.
+        token: String,
+    },
+    /// A group of digits is not made of whole bytes.
+    OddDigits {
+        /// Line of the group.
+        line: usize,
+        /// Column where it begins.
+        column: usize,
+        /// The digits.
+        token: String,
+    },
+    /// The offset of a dump's row does not fit the rows before it.
+    MissingRow {
+        /// Line of the row.
+        line: usize,
+        /// The row's offset in bytes.
+        offset: usize,
+        /// Offset that would have followed.
+        due: usize,
+    },
+    /// The number of bytes fits nothing, or not what `--as` says.
+    Length {
+        /// Line where the bytes begin, 0 if they come from no text.
+        line: usize,
+        /// Bytes found.
+        found: usize,
+        /// What they were to be.
+        kind: Option<Kind>,
+    },
+    /// The bytes look like none of the structures.
+    Unknown {
+        /// Line where the bytes begin, 0 if they come from no text.
+        line: usize,
+        /// Position of the structure in the bytes.
+        at: usize,
+        /// Why not, one sentence a kind.
+        reasons: Vec<String>,
+    },
+    /// Log text is not decoded yet.
+    LogText,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |line: &usize| if *line == 0 { String::new() } else { format!("line {line}: ") };
+        match self {
+            Self::Empty { text_lines: 0 } => {
+                write!(
+                    f,
+                    "the input is empty: pass the bytes of a CQE, command, mailbox block, EQE or health buffer as hex"
+                )
+            }
+            Self::Empty { text_lines } => {
+                write!(
+                    f,
+                    "no bytes in {text_lines} line(s) of log text: this version reads dumps, not messages; pass the bytes as hex"
+                )
+            }
+            Self::NotHex { line, column, character, token } => {
+                write!(
+                    f,
+                    "line {line}, column {column}: '{}' in '{token}' is not a hex digit",
+                    character.escape_default()
+                )
+            }
+            Self::OddDigits { line, column, token } => {
+                write!(
+                    f,
+                    "line {line}, column {column}: '{token}' has an odd number of digits: a byte is two, with leading zero"
+                )
+            }
+            Self::MissingRow { line, offset, due } => {
+                write!(
+                    f,
+                    "line {line}: a row with offset {offset:#x} where {due:#x} is due: a row is missing, doubled or of the wrong length"
+                )
+            }
+            Self::Length { line, found, kind: Some(kind) } => {
+                write!(f, "{}{found} bytes: {}", place(line), kind.lengths())
+            }
+            Self::Length { line, found, kind: None } => write!(
+                f,
+                "{}{found} bytes: possible are multiples of 64 (CQE, command, EQE, health buffer) and of 576 (mailbox block)",
+                place(line)
+            ),
+            Self::Unknown { line, at, reasons } => {
+                write!(
+                    f,
+                    "{}the bytes from position {at} look like nothing that is known; pass --as to decode them anyway",
+                    place(line)
+                )?;
+                reasons.iter().try_for_each(|r| write!(f, "\n  {r}"))
+            }
+            Self::LogText => {
+                write!(
+                    f,
+                    "log text is not read yet in this version: pass the bytes of the dump, with --as cqe, command, mailbox, eqe or health"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}

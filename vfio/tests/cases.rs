@@ -1,0 +1,262 @@
+//! Every case with bytes from public reports decodes to what is known about it, by the library and by the tool.
+
+mod common;
+
+use std::path::Path;
+
+use common::{hex, tool};
+use mlx5_vfio::decode::{Kind, decode_bytes};
+use serde_json::{Map, Value, json};
+
+/// A case of `tests/data/public-cases.jsonl`.
+struct Case {
+    id: String,
+    input: Value,
+    expected: Value,
+}
+
+/// The cases of a kind.
+fn cases(kind: &str) -> Vec<Case> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/public-cases.jsonl");
+    let text = std::fs::read_to_string(&path).expect("the cases are there");
+    let all = text.lines().map(|l| serde_json::from_str::<Value>(l).expect("one JSON object a line"));
+    all.filter(|c| c["kind"] == kind)
+        .map(|mut c| Case {
+            id: c["id"].as_str().unwrap().into(),
+            input: c["input"].take(),
+            expected: c["expected"].take(),
+        })
+        .collect()
+}
+
+/// The bytes of a hex string in a case.
+fn bytes(hex: &Value) -> Vec<u8> {
+    unhex(hex.as_str().expect("a hex string"))
+}
+
+/// The bytes of a hex string.
+fn unhex(hex: &str) -> Vec<u8> {
+    (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect()
+}
+
+/// What `mlx5 decode --json --hex` prints about bytes.
+fn tool_json(bytes: &[u8]) -> Value {
+    let out = tool(&["decode", "--json", "--hex", &hex(bytes)], b"");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+/// Keys of `expected` that are not compared with a field, and why.
+const NOT_FIELDS: &[(&str, &str)] = &[
+    ("qpn_note", "a sentence; the tool says it in the field's meaning"),
+    ("note", "a sentence"),
+    ("meaning", "a sentence"),
+    ("rule", "a rule for the driver, tested with its polling"),
+    ("signature_rule", "a sentence; xor_of_64 is compared"),
+    ("signature_note", "a sentence; xor_of_64 is compared"),
+    ("slot_note", "a sentence"),
+    ("in_len_rule", "a formula; in_len is compared"),
+    ("not_this", "a sentence about a wrong reading"),
+    ("trap", "a sentence about a wrong reading"),
+    ("driver_action", "a rule for the driver"),
+    ("slot", "which slot a command took is not in its bytes"),
+    ("doorbell", "which doorbell bit was rung is not in the bytes"),
+    ("num_pages_signed", "a rule: checked by negative_page_counts_are_read_as_such"),
+    ("supported_issi_dw0_offset_in_outbox", "a place: checked by places_that_the_cases_name_are_the_ones_read"),
+    ("field_offset", "a place: checked by places_that_the_cases_name_are_the_ones_read"),
+    ("cqn_mask", "a rule: checked by cqn_is_cut_to_24_bits"),
+    ("qp_raw_fields", "printed by a driver from a queue pair's event, not in the bytes of this one"),
+    ("wqe_index", "needs the size of the queue: checked here against wqe_counter and sq_size"),
+    ("mailbox_block", "compared with the mailbox's own record"),
+    ("before", "compared with the record of descriptor_before_hex"),
+    ("after", "compared with the record of descriptor_after_hex"),
+];
+
+#[derive(Default)]
+struct Tally {
+    cases: usize,
+    fields: usize,
+}
+
+/// Compares every expected field that is not in [`NOT_FIELDS`] with the record.
+fn compare(case: &str, expected: &Value, got: &Map<String, Value>, tally: &mut Tally) {
+    for (key, want) in expected.as_object().expect("an object") {
+        if NOT_FIELDS.iter().any(|(k, _)| k == key) {
+            continue;
+        }
+        assert_eq!(got.get(key), Some(want), "{case}: {key}; the record: {}", Value::Object(got.clone()));
+        tally.fields += 1;
+    }
+}
+
+/// The record of one structure, the same from the library with and without its kind and from the tool.
+fn record(bytes: &[u8], kind: Kind) -> Map<String, Value> {
+    let guessed = decode_bytes(bytes, None).expect("the kind is guessed");
+    assert_eq!(guessed.len(), 1);
+    assert_eq!(guessed[0].kind, kind, "guessed kind");
+    assert_eq!(guessed, decode_bytes(bytes, Some(kind)).expect("decodes"));
+    assert_eq!(tool_json(bytes), json!([guessed[0].json]), "the tool prints the same");
+    guessed[0].json.clone()
+}
+
+fn finish(what: &str, tally: &Tally, at_least: usize) {
+    println!("{what}: {} cases, {} fields compared", tally.cases, tally.fields);
+    assert!(tally.cases >= at_least && tally.fields >= at_least, "cases are missing");
+}
+
+#[test]
+fn error_completions_decode_to_what_the_reports_say() {
+    let mut tally = Tally::default();
+    for Case { id, input, expected } in cases("error-cqe-bytes") {
+        let got = record(&bytes(&input["cqe_hex"]), Kind::Cqe);
+        compare(&id, &expected, &got, &mut tally);
+        if let (Some(size), Some(index)) = (input["sq_size"].as_u64(), expected["wqe_index"].as_u64()) {
+            assert_eq!(got["wqe_counter"].as_u64().unwrap() & (size - 1), index);
+        }
+        tally.cases += 1;
+    }
+    finish("error-cqe-bytes", &tally, 13);
+}
+
+#[test]
+fn command_descriptors_and_their_mailboxes_decode_to_what_the_trace_says() {
+    let mut tally = Tally::default();
+    for Case { id, input, expected } in cases("command-bytes") {
+        let blocks: Vec<u8> = ["in_mailbox_blocks_hex", "out_mailbox_blocks_hex"]
+            .iter()
+            .filter_map(|key| input[key].as_array())
+            .flatten()
+            .flat_map(bytes)
+            .collect();
+        for (when, key) in [("before", "descriptor_before_hex"), ("after", "descriptor_after_hex")] {
+            let descriptor = bytes(&input[key]);
+            compare(&format!("{id} {when}"), &expected[when], &record(&descriptor, Kind::Command), &mut tally);
+            if when == "after" {
+                let whole = record(&[descriptor, blocks.clone()].concat(), Kind::Command);
+                compare(&id, &expected, &whole, &mut tally);
+            }
+        }
+        if let Some(block) = expected.get("mailbox_block") {
+            compare(&format!("{id} mailbox"), block, &record(&blocks[..576], Kind::Mailbox), &mut tally);
+        }
+        tally.cases += 1;
+    }
+    finish("command-bytes", &tally, 10);
+}
+
+#[test]
+fn health_buffers_decode_to_what_was_printed() {
+    let mut tally = Tally::default();
+    for Case { id, input, expected } in cases("health-buffer") {
+        let buffer = match input.get("health_hex") {
+            Some(hex) => bytes(hex),
+            None => health_of(&input["printed"]),
+        };
+        compare(&id, &expected, &record(&buffer, Kind::Health), &mut tally);
+        tally.cases += 1;
+    }
+    finish("health-buffer", &tally, 3);
+}
+
+/// A health buffer with the printed numbers, at the places that the cases' README gives.
+fn health_of(printed: &Value) -> Vec<u8> {
+    let mut buffer = vec![0; 64];
+    let put = |at: usize, v: &Value, buffer: &mut Vec<u8>| {
+        buffer[at..at + 4].copy_from_slice(&(v.as_u64().unwrap() as u32).to_be_bytes())
+    };
+    for (i, word) in printed["assert_var"].as_array().unwrap().iter().enumerate() {
+        put(4 * i, word, &mut buffer);
+    }
+    put(32, &printed["assert_exit_ptr"], &mut buffer);
+    put(36, &printed["assert_callra"], &mut buffer);
+    put(48, &json!(0x1020_01ec), &mut buffer); // the firmware version and the hardware id were not printed
+    put(52, &json!(0x20d), &mut buffer);
+    buffer[56] = 0x08 | printed["severity"].as_u64().unwrap() as u8;
+    buffer
+}
+
+/// An EQE of a CQ error at the places that Linux's driver reads: type at 1, CQ number at 0x20, syndrome at 0x2b.
+fn cq_error(cqn: u32, syndrome: u8) -> Vec<u8> {
+    let mut eqe = vec![0; 64];
+    eqe[1] = 4;
+    eqe[0x20..0x24].copy_from_slice(&cqn.to_be_bytes());
+    eqe[0x2b] = syndrome;
+    eqe
+}
+
+#[test]
+fn asynchronous_events_decode_to_what_was_logged() {
+    let mut tally = Tally::default();
+    for Case { id, input, expected } in cases("async-event") {
+        assert_eq!(input["event_type"], 4);
+        let (cqn, syndrome) = (input["cqn"].as_u64().unwrap(), input["cq_err_syndrome"].as_u64().unwrap());
+        let got = record(&cq_error(cqn as u32, syndrome as u8), Kind::Eqe);
+        compare(&id, &expected, &got, &mut tally);
+        for key in ["event_type", "cqn", "cq_err_syndrome"] {
+            assert_eq!(got[key], input[key], "{id}");
+            tally.fields += 1;
+        }
+        tally.cases += 1;
+    }
+    finish("async-event", &tally, 2);
+}
+
+#[test]
+fn refused_commands_decode_to_status_errno_and_syndrome() {
+    let mut tally = Tally::default();
+    for Case { id, input, expected } in cases("command-status") {
+        let mut entry = vec![0; 64];
+        entry[0] = 7;
+        (entry[7], entry[59]) = (16, 16);
+        entry[16..24].copy_from_slice(&bytes(&input["inbox_head_hex"]));
+        entry[32..40].copy_from_slice(&bytes(&input["outbox_head_hex"]));
+        compare(&id, &expected, &record(&entry, Kind::Command), &mut tally);
+        tally.cases += 1;
+    }
+    finish("command-status", &tally, 9);
+}
+
+#[test]
+fn cqn_is_cut_to_24_bits() {
+    assert_eq!(decode_bytes(&cq_error(0xff00_0487, 1), None).unwrap()[0].json["cqn"], 1159);
+}
+
+#[test]
+fn negative_page_counts_are_read_as_such() {
+    let case = cases("command-bytes").into_iter().find(|c| c.id == "B-035").unwrap();
+    let mut entry = bytes(&case.input["descriptor_after_hex"]);
+    entry[44..48].copy_from_slice(&(-6_i32).to_be_bytes());
+    assert_eq!(decode_bytes(&entry, Some(Kind::Command)).unwrap()[0].json["num_pages"], -6);
+}
+
+#[test]
+fn places_that_the_cases_name_are_the_ones_read() {
+    let find = |id: &str| cases("command-bytes").into_iter().find(|c| c.id == id).unwrap();
+    let set_issi = find("B-034");
+    let mut entry = bytes(&set_issi.input["descriptor_after_hex"]);
+    entry[16 + set_issi.expected["field_offset"].as_u64().unwrap() as usize] = 0x7f;
+    assert_eq!(decode_bytes(&entry, Some(Kind::Command)).unwrap()[0].json["current_issi"], 0x7f01);
+
+    let query = find("B-033");
+    let at = query.expected["supported_issi_dw0_offset_in_outbox"].as_u64().unwrap() as usize;
+    let mut message = bytes(&query.input["descriptor_after_hex"]);
+    message.extend(bytes(&query.input["out_mailbox_blocks_hex"][0]));
+    message[64 + at - 16] = 0x80;
+    assert_eq!(decode_bytes(&message, Some(Kind::Command)).unwrap()[0].json["supported_issi_dw0"], 0x8000_0002_u32);
+}
+
+#[test]
+fn two_dumps_give_two_records() {
+    let case = cases("command-bytes").remove(0);
+    let both = [bytes(&case.input["descriptor_before_hex"]), bytes(&case.input["descriptor_after_hex"])].concat();
+    let records = decode_bytes(&both, None).unwrap();
+    assert_eq!(records.iter().map(|r| r.json["owner_bit"].clone()).collect::<Vec<_>>(), [1, 0]);
+    let cqe = unhex(
+        "000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000f0078062500005800daacd2",
+    );
+    let records = decode_bytes(&[cqe.clone(), cqe.clone()].concat(), None).unwrap();
+    assert_eq!(records.len(), 2, "two entries of 64 bytes");
+    let wide = decode_bytes(&[vec![0; 64], cqe].concat(), None).unwrap();
+    assert_eq!((wide.len(), wide[0].json["cqe_bytes"].clone()), (1, json!(128)));
+    assert_eq!(wide[0].json["qpn"], 88);
+}

@@ -1,0 +1,23 @@
+//! Running the tool.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// Hex of bytes.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Runs the tool with an input.
+pub fn tool(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the tool starts");
+    // A tool that rejects its arguments ends without reading.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().expect("the tool ends")
+}
