@@ -32,13 +32,21 @@ pub(crate) struct Port {
     platform: Arc<dyn Platform>,
     bar: Box<dyn Bar>,
     ledger: Mutex<Vec<(&'static str, DmaMem)>>,
+    /// Memory of the user's own that the device may still write to.
+    foreign: Mutex<Vec<Leaked>>,
     /// A reset was confirmed: the device uses no memory any more.
     quiet: AtomicBool,
 }
 
 impl Port {
     pub(crate) fn new(platform: Arc<dyn Platform>, bar: Box<dyn Bar>) -> Self {
-        Self { platform, bar, ledger: Mutex::new(Vec::new()), quiet: AtomicBool::new(false) }
+        Self {
+            platform,
+            bar,
+            ledger: Mutex::new(Vec::new()),
+            foreign: Mutex::new(Vec::new()),
+            quiet: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn platform(&self) -> &dyn Platform {
@@ -61,13 +69,23 @@ impl Port {
 
     /// What the device may still write to.
     pub(crate) fn leaked(&self) -> Vec<Leaked> {
-        self.ledger.lock().iter().map(|(what, mem)| Leaked { what, iova: mem.iova(), size: mem.size() }).collect()
+        let owned = self.ledger.lock();
+        let owned = owned.iter().map(|(what, mem)| Leaked { what, iova: mem.iova(), size: mem.size() });
+        owned.chain(self.foreign.lock().iter().copied()).collect()
+    }
+
+    /// Notes memory of the user's own that the device may still write to.
+    pub(crate) fn keep(&self, what: &'static str, iova: u64, size: usize) {
+        if !self.quiet.load(Ordering::Acquire) {
+            self.foreign.lock().push(Leaked { what, iova, size });
+        }
     }
 
     /// Resets the function. If the platform confirms it, the ledger is freed, and so is what is dropped from now on.
     pub(crate) fn reset(&self) -> Result<(), Error> {
         self.platform.reset()?;
         self.quiet.store(true, Ordering::Release);
+        self.foreign.lock().clear();
         let kept = core::mem::take(&mut *self.ledger.lock());
         for (_, mem) in kept {
             // SAFETY: allocated by this platform; its owner is gone and the device has been reset.

@@ -3,17 +3,37 @@
 extern crate alloc;
 
 mod cmdq;
+mod cq;
 pub mod device;
 mod dma;
 mod eq;
 pub mod error;
+pub mod flags;
+mod gid;
 mod health;
+pub mod ibv;
+mod limits;
+mod mr;
+mod numbers;
 mod pages;
+mod pages_of;
+mod pd;
+mod qp;
 
 pub use cmdq::CommandCounters;
+pub use cq::{Completion, Cq, CqInitAttrEx, CqeSize, PollAttr, PollError, Poller, Wc, WcOpcode, WcStatus};
 pub use device::{Device, DeviceConfig};
 pub use dma::Leaked;
 pub use error::{Error, Returned};
+pub use flags::{AccessFlags, CqInitAttrMask, CreateCqFlags, QpAttrMask, SendFlags, WcFlags, WcResultFlags};
+pub use gid::Gid;
 pub use health::Health;
+pub use limits::{DeviceAttr, PortAttr};
 pub use mlx5_hw as hw;
+pub use mr::{DmaBuf, Mr};
 pub use pages::PageCounters;
+pub use pd::Pd;
+pub use qp::{
+    AhAttr, ExclusiveCqs, GlobalRoute, Mtu, PostError, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType, RecvWr, SendWr,
+    Sge, WrOpcode,
+};

@@ -24,6 +24,7 @@ use crate::cmdq::CommandCounters;
 use crate::dma::{DmaRegion, Leaked, Port};
 use crate::error::{Error, Returned};
 use crate::health::Health;
+use crate::numbers::Numbers;
 use crate::pages::PageCounters;
 
 /// An open device.
@@ -48,7 +49,7 @@ impl Device {
         let port = Arc::new(Port::new(Arc::new(platform), Box::new(bar)));
         let control = bringup::connect(port, config)?;
         let made = bringup::bring_up(&control)?;
-        let inner = DeviceInner { control, made, objects: AtomicUsize::new(0) };
+        let inner = DeviceInner { control, made, objects: AtomicUsize::new(0), numbers: Numbers::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -132,6 +133,7 @@ pub(crate) struct DeviceInner {
     control: Control,
     made: bringup::Brought,
     objects: AtomicUsize,
+    numbers: Numbers,
 }
 
 impl DeviceInner {
@@ -183,6 +185,11 @@ impl DeviceInner {
     /// The reserved key for all of memory, where the device offers one.
     pub(crate) fn resd_lkey(&self) -> Option<u32> {
         self.made.resd_lkey
+    }
+
+    /// Numbers that the driver gives out.
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     /// Counts an object that needs the device; it then cannot be closed.

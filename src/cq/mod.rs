@@ -1,0 +1,191 @@
+//! Completion queues.
+//!
+//! A [`Cq`] is the one who polls: polling takes it exclusively, so no lock is needed and none is there. What queue pairs
+//! share with it ([`Shared`]) is its number, its memory and the table of queues; the last of them to go ends the CQ.
+
+mod completion;
+mod create;
+mod poller;
+mod purge;
+mod rows;
+mod wc;
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use mlx5_hw::cmd::{DestroyCq, QueryCq};
+use mlx5_hw::cqc::Cqc;
+use mlx5_hw::dbrec::CqDbRec;
+use mlx5_hw::ring::{Cqe64, Cqe128, Ring};
+
+pub use completion::Completion;
+pub use create::{CqInitAttrEx, CqeSize};
+pub use poller::{PollAttr, PollError, Poller};
+pub(crate) use rows::{Reader, Rows};
+pub use wc::{Wc, WcOpcode, WcStatus};
+
+use crate::device::DeviceInner;
+use crate::dma::DmaRegion;
+use crate::error::{Error, Returned};
+use crate::flags::WcFlags;
+use crate::qp::QpWork;
+
+/// The ring, by the format of its entries.
+pub(crate) enum AnyRing {
+    /// 64-byte entries.
+    B64(Ring<Cqe64>),
+    /// 128-byte entries.
+    B128(Ring<Cqe128>),
+}
+
+/// What a CQ and its queue pairs share.
+pub(crate) struct Shared {
+    dev: Arc<DeviceInner>,
+    cqn: u32,
+    /// The ring, and behind it, at `dbrec` words, the doorbell record.
+    mem: DmaRegion,
+    dbrec: usize,
+    rows: Arc<Rows<QpWork>>,
+    /// Queues attached: one queue pair counts once for each of its two queues.
+    attached: AtomicU32,
+    /// DESTROY_CQ has succeeded.
+    destroyed: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn cqn(&self) -> u32 {
+        self.cqn
+    }
+
+    pub(crate) fn rows(&self) -> &Rows<QpWork> {
+        &self.rows
+    }
+
+    /// Counts a queue; the CQ can't be destroyed until it is [detached](Self::detach).
+    pub(crate) fn attach(&self) {
+        self.attached.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn detach(&self) {
+        self.attached.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether both are CQs of one device.
+    pub(crate) fn is_of(&self, dev: &Arc<DeviceInner>) -> bool {
+        Arc::ptr_eq(&self.dev, dev)
+    }
+
+    fn destroy(&self) -> Result<(), Error> {
+        if !self.destroyed.load(Ordering::Acquire) {
+            self.dev.exec(&DestroyCq { cqn: self.cqn })?;
+            self.destroyed.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // What can't be ended stays lent, and the region goes to the ledger of leaked memory.
+        if self.destroy().is_ok() {
+            self.mem.reclaim();
+        }
+        self.dev.untrack();
+    }
+}
+
+/// A completion queue (`ibv_create_cq(3)`).
+///
+/// Dropping it is the same as [`destroy`](Self::destroy), except that errors are not told and that queue pairs still
+/// attached keep the device's side of it alive until they are gone.
+pub struct Cq {
+    shared: Arc<Shared>,
+    reader: Reader<QpWork>,
+    ring: AnyRing,
+    /// An entry that could not be delivered, found behind entries that could.
+    pending: Option<PollError>,
+    wc_flags: WcFlags,
+    context: u64,
+}
+
+impl Cq {
+    /// Largest number of entries the CQ holds: one less than its ring has slots. At least what was asked for.
+    pub fn cqe(&self) -> u32 {
+        self.entries() - 1
+    }
+
+    /// The device's number for the CQ, 24 bits.
+    pub fn cqn(&self) -> u32 {
+        self.shared.cqn
+    }
+
+    /// Size of one entry in bytes, 64 or 128.
+    pub fn cqe_size(&self) -> u32 {
+        match self.ring {
+            AnyRing::B64(_) => 64,
+            AnyRing::B128(_) => 128,
+        }
+    }
+
+    /// The context given at creation.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// The fields that completions carry, as asked for at creation.
+    pub fn wc_flags(&self) -> WcFlags {
+        self.wc_flags
+    }
+
+    /// Destroys the CQ (`ibv_destroy_cq(3)`): ends it on the device and gives its memory back.
+    ///
+    /// # Errors
+    /// The CQ comes back, usable as before: `Busy` (EBUSY) while a queue pair is attached; else what the device answers.
+    pub fn destroy(self) -> Result<(), Returned<Self>> {
+        if self.shared.attached.load(Ordering::Acquire) != 0 {
+            return Err(Returned::new(self, Error::Busy));
+        }
+        match self.shared.destroy() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Returned::new(self, error)),
+        }
+    }
+
+    /// Asks the device for the CQ's context (QUERY_CQ; PRM `cqc`). The consumer index it names is the last published one.
+    ///
+    /// # Errors
+    /// What the device answers.
+    pub fn query(&self) -> Result<Cqc, Error> {
+        self.shared.dev.exec(&QueryCq { cqn: self.shared.cqn })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn entries(&self) -> u32 {
+        match &self.ring {
+            AnyRing::B64(r) => r.entries(),
+            AnyRing::B128(r) => r.entries(),
+        }
+    }
+}
+
+impl Shared {
+    /// The doorbell record.
+    fn dbrec(&self) -> Option<CqDbRec<'_>> {
+        self.mem.words().get(self.dbrec..).and_then(CqDbRec::first_of)
+    }
+}
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cq")
+            .field("cqn", &self.cqn())
+            .field("cqe", &self.cqe())
+            .field("cqe_size", &self.cqe_size())
+            .field("wc_flags", &self.wc_flags)
+            .finish_non_exhaustive()
+    }
+}

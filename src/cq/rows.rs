@@ -1,0 +1,375 @@
+//! The table in which a CQ finds the queue that an entry names: read without a lock, changed under one.
+//!
+//! A row is empty, live (it owns one reference to its value) or a tombstone. One [`Reader`] exists a table; it polls in
+//! passes. [`Rows::retire`] turns a row into a tombstone and counts the retirement; the value itself waits until a pass
+//! that *began* after it has seen the ring empty and has ended. That one condition gives both things we need:
+//!
+//! - **Memory.** A pass that began after the retirement can't find the value any more, and one that began before has
+//!   ended, so no reference is left when [`Rows::reclaim`] drops the value.
+//! - **Meaning.** The device wrote the queue's last entry before the retirement. The ring was seen empty after it, so no
+//!   entry with this index is left, and the index may be given to another queue. (It goes back when the last table drops
+//!   its reference: the value owns it.)
+//!
+//! Polling never frees anything and takes no lock; what it records is one number when a pass that saw the ring empty ends.
+//!
+//! Rows live in segments of 64, 64, 128, 256, … entries, made when first needed and kept for the life of the table, so
+//! that a lookup is two loads and a small table stays small.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use spin::Mutex;
+
+/// Segments for 24-bit indices.
+const SEGMENTS: usize = 19;
+/// log2 of the first segment's length.
+const FIRST: u32 = 6;
+
+/// What stands in a row whose queue is gone: not null, never dereferenced.
+const fn tombstone<T>() -> *mut T {
+    NonNull::dangling().as_ptr()
+}
+
+struct Retired<T> {
+    at: u64,
+    index: u32,
+    value: Arc<T>,
+}
+
+/// The table. No value lies at the tombstone's address: an `Arc` keeps its counters before the value, so the value lies beyond
+/// its own alignment.
+pub(crate) struct Rows<T> {
+    segments: [AtomicPtr<AtomicPtr<T>>; SEGMENTS],
+    /// Values that wait for the ring to be seen empty; holding it is the right to change rows.
+    retired: Mutex<Vec<Retired<T>>>,
+    /// Number of retirements so far.
+    retirements: AtomicU64,
+    /// Retirements up to this number are over: the ring was seen empty since.
+    settled: AtomicU64,
+}
+
+/// What a lookup finds.
+pub(crate) enum Row<'p, T> {
+    /// A queue.
+    Live(&'p T),
+    /// A queue that was destroyed: its entries are consumed and not delivered.
+    Gone,
+    /// Nothing was ever here, or long ago.
+    Unknown,
+}
+
+/// The row's segment and place in it.
+const fn place(index: u32) -> (usize, usize) {
+    let biased = index as u64 + (1 << FIRST);
+    let log = biased.ilog2();
+    ((log - FIRST) as usize, (biased - (1 << log)) as usize)
+}
+
+const fn segment_len(segment: usize) -> usize {
+    1 << (FIRST as usize + segment)
+}
+
+/// An empty table and its one reader.
+pub(crate) fn table<T>() -> (Arc<Rows<T>>, Reader<T>) {
+    let rows = Arc::new(Rows {
+        segments: [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS],
+        retired: Mutex::new(Vec::new()),
+        retirements: AtomicU64::new(0),
+        settled: AtomicU64::new(0),
+    });
+    let reader = Reader { rows: rows.clone() };
+    (rows, reader)
+}
+
+impl<T> Rows<T> {
+    fn row(&self, index: u32) -> Option<&AtomicPtr<T>> {
+        let (segment, at) = place(index);
+        let base = self.segments.get(segment)?.load(Ordering::Acquire);
+        if base.is_null() {
+            return None;
+        }
+        // SAFETY: a segment that is not null holds `segment_len` rows, `at` is below that by `place`, and segments are
+        // freed only by `drop`.
+        Some(unsafe { &*base.add(at) })
+    }
+
+    /// Makes a row live. `false`, and nothing done, if the row is taken or the index has more than 24 bits.
+    pub(crate) fn publish(&self, index: u32, value: &Arc<T>) -> bool {
+        let _changing = self.retired.lock();
+        let (segment, _) = place(index);
+        let Some(slot) = self.segments.get(segment) else { return false };
+        if slot.load(Ordering::Relaxed).is_null() {
+            let rows: Box<[AtomicPtr<T>]> = (0..segment_len(segment)).map(|_| AtomicPtr::default()).collect();
+            slot.store(Box::into_raw(rows).cast(), Ordering::Release);
+        }
+        let Some(row) = self.row(index).filter(|r| r.load(Ordering::Relaxed).is_null()) else { return false };
+        // The release makes the value's contents visible to the reader that finds it.
+        row.store(Arc::into_raw(value.clone()).cast_mut(), Ordering::Release);
+        true
+    }
+
+    /// Turns the live row of `value` into a tombstone. The device has confirmed that it writes no more entries with this
+    /// index. Does nothing if the row is not live or another value's.
+    pub(crate) fn retire(&self, index: u32, value: &Arc<T>) {
+        let mut retired = self.retired.lock();
+        let Some(row) = self.row(index) else { return };
+        let old = row.load(Ordering::Relaxed).cast_const();
+        if old != Arc::as_ptr(value) {
+            return;
+        }
+        row.store(tombstone(), Ordering::Relaxed);
+        // The release orders the tombstone before the count: who reads the count can't find the value.
+        let at = self.retirements.fetch_add(1, Ordering::AcqRel) + 1;
+        // SAFETY: a live row owns the reference that `publish` put there, and it was live until now, under the lock.
+        let value = unsafe { Arc::from_raw(old) };
+        retired.push(Retired { at, index, value });
+    }
+
+    /// Drops what is retired and can't be named by any entry any more, and empties its rows.
+    pub(crate) fn reclaim(&self) {
+        let settled = self.settled.load(Ordering::Acquire);
+        let over = {
+            let mut retired = self.retired.lock();
+            let (over, waiting): (Vec<_>, Vec<_>) = retired.drain(..).partition(|r| r.at <= settled);
+            *retired = waiting;
+            for r in &over {
+                if let Some(row) = self.row(r.index) {
+                    row.store(ptr::null_mut(), Ordering::Relaxed);
+                }
+            }
+            over
+        };
+        // Values are dropped outside the lock: they give their indices back.
+        for Retired { value, .. } in over {
+            drop(value);
+        }
+    }
+
+    /// Number of values that wait.
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
+        self.retired.lock().len()
+    }
+}
+
+impl<T> Drop for Rows<T> {
+    fn drop(&mut self) {
+        for (segment, slot) in self.segments.iter_mut().enumerate() {
+            let base = *slot.get_mut();
+            if base.is_null() {
+                continue;
+            }
+            // SAFETY: made by `publish` from a box of this length; nobody else refers to the table any more.
+            let rows = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(base, segment_len(segment))) };
+            for mut row in rows {
+                let value = *row.get_mut();
+                if !value.is_null() && value != tombstone() {
+                    // SAFETY: a live row owns one reference.
+                    drop(unsafe { Arc::from_raw(value) });
+                }
+            }
+        }
+    }
+}
+
+/// The right to look rows up; there is one a table.
+pub(crate) struct Reader<T> {
+    rows: Arc<Rows<T>>,
+}
+
+impl<T> Reader<T> {
+    /// Starts a pass over the ring, before its first entry is looked at.
+    pub(crate) fn begin(&mut self) -> Pass<'_, T> {
+        let began = self.rows.retirements.load(Ordering::Acquire);
+        Pass { rows: &self.rows, began, empty: None }
+    }
+}
+
+/// One pass of the reader. A pass that is forgotten settles nothing.
+pub(crate) struct Pass<'r, T> {
+    rows: &'r Rows<T>,
+    began: u64,
+    empty: Option<u64>,
+}
+
+impl<T> Pass<'_, T> {
+    /// Finds the queue with this index.
+    #[inline]
+    pub(crate) fn find(&self, index: u32) -> Row<'_, T> {
+        let Some(row) = self.rows.row(index) else { return Row::Unknown };
+        let value = row.load(Ordering::Acquire);
+        if value.is_null() {
+            Row::Unknown
+        } else if value == tombstone() {
+            Row::Gone
+        } else {
+            // SAFETY: the row was live at this load, so its reference is dropped only by `reclaim` (or with the table, which
+            // the reader keeps alive), after its retirement was settled. There is one reader and it makes one pass at a
+            // time, so whoever settles it is this pass or a later one; both need that what this one lent has ended, the
+            // first as `settle` takes the pass mutably, the second as `begin` takes the reader so.
+            Row::Live(unsafe { &*value })
+        }
+    }
+
+    /// Notes that the ring was seen empty just now.
+    #[inline]
+    pub(crate) fn saw_empty(&mut self) {
+        self.empty = Some(self.began);
+        // What is retired from now on waits for the next time.
+        self.began = self.rows.retirements.load(Ordering::Acquire);
+    }
+
+    /// Makes known that the ring was seen empty, after the consumer index has been given back.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        if let Some(at) = self.empty.take()
+            && at != self.rows.settled.load(Ordering::Relaxed)
+        {
+            // The release puts every use of what this pass found before the drop of it.
+            self.rows.settled.store(at, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicUsize;
+
+    extern crate std;
+
+    struct Counted(u32, Arc<AtomicUsize>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn live<T>(row: Row<'_, T>) -> Option<&T> {
+        match row {
+            Row::Live(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn places_are_dense_and_cover_24_bits() {
+        let (mut segment, mut at) = (0, 0);
+        for index in 0..100_000 {
+            assert_eq!(place(index), (segment, at), "index {index}");
+            at += 1;
+            if at == segment_len(segment) {
+                (segment, at) = (segment + 1, 0);
+            }
+        }
+        let (segment, at) = place(0xff_ffff);
+        assert!(segment < SEGMENTS && at < segment_len(segment));
+        assert!(place(u32::MAX).0 >= SEGMENTS);
+    }
+
+    #[test]
+    fn a_value_is_dropped_only_after_a_later_pass_saw_the_ring_empty() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let (rows, mut reader) = table();
+        let five = Arc::new(Counted(5, drops.clone()));
+        assert!(rows.publish(5, &five));
+        let other = Arc::new(Counted(6, Arc::default()));
+        assert!(!rows.publish(5, &other), "taken");
+        rows.retire(5, &other);
+
+        let mut early = reader.begin();
+        assert_eq!(live(early.find(5)).map(|v| v.0), Some(5));
+        rows.retire(5, &five);
+        drop(five);
+        assert!(matches!(early.find(5), Row::Gone));
+        early.saw_empty();
+        early.settle();
+        rows.reclaim();
+        assert_eq!((drops.load(Ordering::Relaxed), rows.waiting()), (0, 1), "that pass began before the retirement");
+        assert!(!rows.publish(5, &Arc::new(Counted(7, Arc::default()))), "a tombstone is not free");
+
+        let mut not_empty = reader.begin();
+        not_empty.find(5);
+        not_empty.settle();
+        rows.reclaim();
+        assert_eq!(drops.load(Ordering::Relaxed), 0, "the ring was not seen empty");
+
+        let mut forgotten = reader.begin();
+        forgotten.saw_empty();
+        core::mem::forget(forgotten);
+        rows.reclaim();
+        assert_eq!(drops.load(Ordering::Relaxed), 0, "a forgotten pass settles nothing");
+
+        let mut late = reader.begin();
+        late.saw_empty();
+        late.settle();
+        rows.reclaim();
+        assert_eq!((drops.load(Ordering::Relaxed), rows.waiting()), (1, 0));
+        assert!(matches!(reader.begin().find(5), Row::Unknown));
+        assert!(rows.publish(5, &Arc::new(Counted(8, drops.clone()))));
+        drop((rows, reader));
+        assert_eq!(drops.load(Ordering::Relaxed), 2, "the table drops what is live");
+    }
+
+    #[test]
+    fn indices_beyond_24_bits_and_absent_rows_are_unknown() {
+        let (rows, mut reader) = table::<u32>();
+        assert!(!rows.publish(u32::MAX, &Arc::new(1)));
+        rows.retire(u32::MAX, &Arc::new(1));
+        rows.retire(77, &Arc::new(1));
+        assert!(matches!(reader.begin().find(u32::MAX), Row::Unknown));
+        assert!(rows.publish(0xff_fffe, &Arc::new(9)));
+        assert_eq!(live(reader.begin().find(0xff_fffe)), Some(&9));
+    }
+
+    #[test]
+    fn queues_come_and_go_while_another_thread_polls() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let (rows, mut reader) = table();
+        let stop = Arc::new(AtomicUsize::new(0));
+        let poller = {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                let mut found = 0u64;
+                while stop.load(Ordering::Relaxed) == 0 {
+                    let mut pass = reader.begin();
+                    for index in 0..8 {
+                        if let Some(v) = live::<Counted>(pass.find(index)) {
+                            assert_eq!(v.0, index);
+                            found += 1;
+                        }
+                    }
+                    pass.saw_empty();
+                    pass.settle();
+                }
+                found
+            })
+        };
+        let mut published = 0;
+        let mut there: Vec<Option<Arc<Counted>>> = (0..8).map(|_| None).collect();
+        for round in 0..20_000 {
+            let index = round % 8;
+            let value = Arc::new(Counted(index, drops.clone()));
+            if rows.publish(index, &value) {
+                published += 1;
+                there[index as usize] = Some(value);
+            }
+            let old = (round + 4) % 8;
+            if let Some(value) = there[old as usize].take() {
+                rows.retire(old, &value);
+            }
+            rows.reclaim();
+        }
+        drop(there);
+        stop.store(1, Ordering::Relaxed);
+        assert!(poller.join().is_ok());
+        drop(rows);
+        assert!(published > 8);
+        // Values that found their row taken are dropped as well.
+        assert_eq!(drops.load(Ordering::Relaxed), 20_000);
+    }
+}

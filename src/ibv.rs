@@ -1,0 +1,205 @@
+//! The verbs by their names, in the argument order of their man pages.
+//!
+//! Each is one call of the method that does the work; errors are typed and give their number with
+//! [`Error::errno`](crate::Error::errno). What C passes as a NULL pointer is an `Option` here, an object that a call ends is
+//! moved into it, and comes back when the call fails.
+
+use core::ptr::NonNull;
+
+use mlx5_hw::platform::{Bar, Platform};
+
+use crate::{
+    AccessFlags, Completion, Cq, CqInitAttrEx, Device, DeviceAttr, DeviceConfig, Error, ExclusiveCqs, Mr, Pd, PollAttr,
+    PollError, Poller, PortAttr, PostError, Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Wc,
+};
+
+/// A completion channel. None can be made yet, so the argument of that name is always `None`.
+#[derive(Clone, Copy, Debug)]
+pub enum CompChannel {}
+
+/// `ibv_open_device(3)`. Instead of a device of a list it takes the two traits of a port.
+///
+/// # Errors
+/// As [`Device::open`].
+pub fn open_device(
+    platform: impl Platform + 'static,
+    bar: impl Bar + 'static,
+    config: DeviceConfig,
+) -> Result<Device, Error> {
+    Device::open(platform, bar, config)
+}
+
+/// `ibv_close_device(3)`.
+///
+/// # Errors
+/// As [`Device::close`].
+pub fn close_device(context: Device) -> Result<(), Returned<Device>> {
+    context.close()
+}
+
+/// `ibv_query_device(3)`.
+pub fn query_device(context: &Device) -> DeviceAttr {
+    context.query_device()
+}
+
+/// `ibv_query_port(3)`.
+///
+/// # Errors
+/// As [`Device::query_port`].
+pub fn query_port(context: &Device, port_num: u8) -> Result<PortAttr, Error> {
+    context.query_port(port_num)
+}
+
+/// `ibv_alloc_pd(3)`.
+///
+/// # Errors
+/// As [`Device::alloc_pd`].
+pub fn alloc_pd(context: &Device) -> Result<Pd, Error> {
+    context.alloc_pd()
+}
+
+/// `ibv_dealloc_pd(3)`.
+///
+/// # Errors
+/// As [`Pd::dealloc`].
+pub fn dealloc_pd(pd: Pd) -> Result<(), Returned<Pd>> {
+    pd.dealloc()
+}
+
+/// `ibv_reg_mr(3)`, of the caller's memory. [`Pd::alloc_buf`] registers memory safely.
+///
+/// # Errors
+/// As [`Pd::reg_mr`].
+///
+/// # Safety
+/// As [`Pd::reg_mr`].
+pub unsafe fn reg_mr(pd: &Pd, addr: NonNull<u8>, length: usize, access: AccessFlags) -> Result<Mr, Error> {
+    // SAFETY: the same contract.
+    unsafe { pd.reg_mr(addr, length, access) }
+}
+
+/// `ibv_dereg_mr(3)`.
+///
+/// # Errors
+/// As [`Mr::dereg`].
+pub fn dereg_mr(mr: Mr) -> Result<(), Returned<Mr>> {
+    mr.dereg()
+}
+
+/// `ibv_create_cq(3)`.
+///
+/// # Errors
+/// As [`Device::create_cq`].
+pub fn create_cq(
+    context: &Device,
+    cqe: u32,
+    cq_context: u64,
+    channel: Option<&CompChannel>,
+    comp_vector: u32,
+) -> Result<Cq, Error> {
+    match channel {
+        None => context.create_cq(cqe, cq_context, comp_vector),
+        Some(channel) => match *channel {},
+    }
+}
+
+/// `ibv_create_cq_ex(3)`.
+///
+/// # Errors
+/// As [`Device::create_cq_ex`].
+pub fn create_cq_ex(context: &Device, cq_attr: &CqInitAttrEx) -> Result<Cq, Error> {
+    context.create_cq_ex(cq_attr)
+}
+
+/// `ibv_destroy_cq(3)`.
+///
+/// # Errors
+/// As [`Cq::destroy`].
+pub fn destroy_cq(cq: Cq) -> Result<(), Returned<Cq>> {
+    cq.destroy()
+}
+
+/// `ibv_poll_cq(3)`.
+///
+/// # Errors
+/// As [`Cq::poll_cq`].
+pub fn poll_cq(cq: &mut Cq, wc: &mut [Wc]) -> Result<usize, PollError> {
+    cq.poll_cq(wc)
+}
+
+/// `ibv_start_poll` (`ibv_create_cq_ex(3)`).
+///
+/// # Errors
+/// As [`Cq::start_poll`].
+pub fn start_poll<'a>(cq: &'a mut Cq, attr: &PollAttr) -> Result<Poller<'a>, PollError> {
+    cq.start_poll(attr)
+}
+
+/// `ibv_next_poll` (`ibv_create_cq_ex(3)`).
+///
+/// # Errors
+/// As [`Poller::next`].
+pub fn next_poll<'p>(poller: &'p mut Poller<'_>) -> Result<Completion<'p>, PollError> {
+    poller.next()
+}
+
+/// `ibv_end_poll` (`ibv_create_cq_ex(3)`): what dropping the poller does.
+pub fn end_poll(poller: Poller<'_>) {
+    drop(poller);
+}
+
+/// `ibv_create_qp(3)`.
+///
+/// # Errors
+/// As [`Pd::create_qp`].
+pub fn create_qp(pd: &Pd, qp_init_attr: &mut QpInitAttr<'_>) -> Result<Qp, Error> {
+    pd.create_qp(qp_init_attr)
+}
+
+/// `ibv_modify_qp(3)`, to every state but Reset; for that there is [`reset_qp`].
+///
+/// # Errors
+/// As [`Qp::modify`].
+pub fn modify_qp(qp: &mut Qp, attr: &QpAttr, attr_mask: QpAttrMask) -> Result<(), Error> {
+    qp.modify(attr, attr_mask)
+}
+
+/// `ibv_modify_qp(3)` to Reset, which needs the CQs exclusively.
+///
+/// # Errors
+/// As [`Qp::reset`].
+pub fn reset_qp(qp: &mut Qp, cqs: ExclusiveCqs<'_>) -> Result<(), Error> {
+    qp.reset(cqs)
+}
+
+/// `ibv_query_qp(3)`: all attributes, whatever C's mask would ask for.
+///
+/// # Errors
+/// As [`Qp::query`].
+pub fn query_qp(qp: &Qp) -> Result<QpAttr, Error> {
+    qp.query()
+}
+
+/// `ibv_destroy_qp(3)`.
+///
+/// # Errors
+/// As [`Qp::destroy`].
+pub fn destroy_qp(qp: Qp) -> Result<(), Returned<Qp>> {
+    qp.destroy()
+}
+
+/// `ibv_post_send(3)`. The error has C's `bad_wr` as an index.
+///
+/// # Errors
+/// As [`Qp::post_send`].
+pub fn post_send(qp: &mut Qp, wr: &[SendWr<'_>]) -> Result<(), PostError> {
+    qp.post_send(wr)
+}
+
+/// `ibv_post_recv(3)`. The error has C's `bad_wr` as an index.
+///
+/// # Errors
+/// As [`Qp::post_recv`].
+pub fn post_recv(qp: &mut Qp, wr: &[RecvWr<'_>]) -> Result<(), PostError> {
+    qp.post_recv(wr)
+}

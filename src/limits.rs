@@ -1,0 +1,156 @@
+//! The device's limits as the verbs count them.
+
+use mlx5_hw::caps::PortType;
+use mlx5_hw::ring::MAX_LOG_SIZE;
+use mlx5_hw::wqe::SEGMENT;
+
+use crate::device::{Device, DeviceInner};
+
+/// Limits that creating CQs and queue pairs checks, from the capabilities in force.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// `log2` of the most CQ ring slots.
+    pub(crate) log_max_cq_sz: u32,
+    /// CQs can ignore overrun.
+    pub(crate) cq_oi: bool,
+    /// `log2` of the most work requests (receive) or basic blocks (send) in a queue.
+    pub(crate) log_max_qp_sz: u32,
+    /// Largest send WQE in bytes.
+    pub(crate) max_wqe_sz_sq: u32,
+    /// Largest receive WQE in bytes.
+    pub(crate) max_wqe_sz_rq: u32,
+    /// `log2` of the longest message in bytes.
+    pub(crate) log_max_msg: u32,
+    /// `log2` of the reads and atomics outstanding as requester.
+    pub(crate) log_max_ra_req: u32,
+    /// `log2` of the reads and atomics outstanding as responder.
+    pub(crate) log_max_ra_res: u32,
+    /// The port is Ethernet (RoCE), not InfiniBand.
+    pub(crate) ethernet: bool,
+    /// Number of entries in the GID table.
+    pub(crate) gids: u32,
+    /// Number of ports.
+    pub(crate) ports: u32,
+}
+
+impl Limits {
+    pub(crate) fn of(dev: &DeviceInner) -> Self {
+        let (caps, roce) = (&dev.caps().general, &dev.caps().roce);
+        Self {
+            log_max_cq_sz: caps.log_max_cq_sz().min(MAX_LOG_SIZE),
+            cq_oi: caps.cq_oi(),
+            log_max_qp_sz: caps.log_max_qp_sz().min(15),
+            max_wqe_sz_sq: caps.max_wqe_sz_sq(),
+            max_wqe_sz_rq: caps.max_wqe_sz_rq(),
+            log_max_msg: caps.log_max_msg(),
+            log_max_ra_req: caps.log_max_ra_req_qp().min(7),
+            log_max_ra_res: caps.log_max_ra_res_qp().min(7),
+            ethernet: caps.port_type() == u32::from(PortType::ETHERNET.0),
+            gids: roce.as_ref().map_or(0, |r| r.roce_address_table_size()),
+            ports: caps.num_ports().max(1),
+        }
+    }
+}
+
+/// What a device can do (`struct ibv_device_attr`; `ibv_query_device(3)`), as far as this driver uses it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceAttr {
+    /// Firmware version: major, minor, subminor.
+    pub fw_ver: (u16, u16, u16),
+    /// GUID of the node.
+    pub node_guid: u64,
+    /// GUID of the system.
+    pub sys_image_guid: u64,
+    /// IEEE vendor id.
+    pub vendor_id: u32,
+    /// PCI device id.
+    pub vendor_part_id: u32,
+    /// Most queue pairs.
+    pub max_qp: u32,
+    /// Most outstanding work requests of a queue.
+    pub max_qp_wr: u32,
+    /// Most pieces in a work request.
+    pub max_sge: u32,
+    /// Most completion queues.
+    pub max_cq: u32,
+    /// Most entries of a completion queue.
+    pub max_cqe: u32,
+    /// Most memory regions.
+    pub max_mr: u32,
+    /// Most protection domains.
+    pub max_pd: u32,
+    /// Most RDMA reads and atomics outstanding at a queue pair as responder.
+    pub max_qp_rd_atom: u32,
+    /// Most RDMA reads and atomics outstanding at a queue pair as requester.
+    pub max_qp_init_rd_atom: u32,
+    /// Number of ports.
+    pub phys_port_cnt: u8,
+    /// Completion vectors: `comp_vector` is below this.
+    pub num_comp_vectors: u32,
+}
+
+/// State of a port, as far as this driver uses it (`struct ibv_port_attr`; `ibv_query_port(3)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PortAttr {
+    /// The port was up when the device was opened.
+    pub active: bool,
+    /// Largest packet of an Ethernet port in bytes; 0 on InfiniBand.
+    pub ethernet_mtu: u16,
+    /// Longest message in bytes.
+    pub max_msg_sz: u32,
+    /// Number of entries in the GID table.
+    pub gid_tbl_len: u32,
+    /// The link is Ethernet.
+    pub ethernet: bool,
+}
+
+impl Device {
+    /// What the device can do (`ibv_query_device(3)`).
+    pub fn query_device(&self) -> DeviceAttr {
+        let (info, caps, limits) = (self.info(), &self.caps().general, Limits::of(self.inner()));
+        let send_sges = (limits.max_wqe_sz_sq / SEGMENT as u32).saturating_sub(2);
+        DeviceAttr {
+            fw_ver: info.firmware,
+            node_guid: info.node_guid,
+            sys_image_guid: info.system_image_guid,
+            vendor_id: info.vendor_id,
+            vendor_part_id: info.device_id.into(),
+            max_qp: power(caps.log_max_qp()),
+            max_qp_wr: power(limits.log_max_qp_sz),
+            max_sge: send_sges.min(limits.max_wqe_sz_rq / SEGMENT as u32),
+            max_cq: power(caps.log_max_cq()),
+            max_cqe: power(limits.log_max_cq_sz) - 1,
+            max_mr: power(caps.log_max_mkey()),
+            max_pd: power(caps.log_max_pd()),
+            max_qp_rd_atom: power(limits.log_max_ra_res),
+            max_qp_init_rd_atom: power(limits.log_max_ra_req),
+            phys_port_cnt: limits.ports as u8,
+            num_comp_vectors: self.inner().num_comp_vectors(),
+        }
+    }
+
+    /// State of a port, counted from 1 (`ibv_query_port(3)`).
+    ///
+    /// # Errors
+    /// `Invalid` (EINVAL) for a port that the device does not have.
+    pub fn query_port(&self, port_num: u8) -> Result<PortAttr, crate::Error> {
+        let (info, limits) = (self.info(), Limits::of(self.inner()));
+        if port_num == 0 || u32::from(port_num) > limits.ports {
+            return Err(crate::Error::Invalid { what: "port_num is not a port of the device" });
+        }
+        Ok(PortAttr {
+            active: info.port_up,
+            ethernet_mtu: info.mtu,
+            max_msg_sz: power(limits.log_max_msg),
+            gid_tbl_len: limits.gids,
+            ethernet: limits.ethernet,
+        })
+    }
+}
+
+/// 2 to the power of `log`, at most 2^31.
+fn power(log: u32) -> u32 {
+    1 << log.min(31)
+}

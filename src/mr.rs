@@ -1,0 +1,348 @@
+//! Memory regions: memory that work requests may name.
+//!
+//! A [`DmaBuf`] owns its memory and hands it out by copy or as atomics only, so the device may write to it at any time. A
+//! [`Mr`] is the caller's own memory, and making one is `unsafe`.
+
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use mlx5_hw::cmd::{CreateMkey, DestroyMkey};
+use mlx5_hw::mkc::{AccessMode, Mkc};
+
+use crate::dma::DmaRegion;
+use crate::error::{Error, Returned};
+use crate::flags::AccessFlags;
+use crate::pages_of;
+use crate::pd::{Member, Pd};
+
+const OUT_OF_RANGE: Error = Error::Invalid { what: "the range does not lie in the buffer" };
+
+/// The queue pair number that stands for "any" in a key's context.
+const ANY_QP: u32 = 0xff_ffff;
+
+/// Name of the caller's memory in the list of what the device still holds.
+const CALLERS_MEMORY: &str = "the caller's registered memory";
+
+/// Refuses what `ibv_reg_mr(3)` refuses.
+fn check(length: usize, access: AccessFlags) -> Result<(), Error> {
+    let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    if !AccessFlags::all().contains(access) {
+        return Err(Error::Invalid { what: "unknown bit in access" });
+    }
+    if access.intersects(writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
+        return Err(Error::Invalid { what: "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE" });
+    }
+    if length == 0 {
+        return Err(Error::Invalid { what: "the length is 0" });
+    }
+    Ok(())
+}
+
+/// A memory key on the device.
+struct Mkey {
+    member: Member,
+    index: u32,
+    variant: u8,
+    destroyed: bool,
+}
+
+impl Mkey {
+    /// Creates a key through which addresses from `start` on reach `length` bytes at `iova`.
+    fn create(member: Member, start: u64, iova: u64, length: usize, access: AccessFlags) -> Result<Self, Error> {
+        let pages = pages_of::region(start, iova, length as u64);
+        let dev = member.pd().dev();
+        let variant = dev.numbers().next_key_variant();
+        let mkc = Mkc::new()
+            .with_lr(true)
+            .with_lw(access.contains(AccessFlags::LOCAL_WRITE))
+            .with_rr(access.contains(AccessFlags::REMOTE_READ))
+            .with_rw(access.contains(AccessFlags::REMOTE_WRITE))
+            .with_a(access.contains(AccessFlags::REMOTE_ATOMIC))
+            .with_access_mode(AccessMode::MTT)
+            .with_qpn(ANY_QP)
+            .with_mkey_7_0(variant.into())
+            .with_pd(member.pd().pdn())
+            .with_start_addr(start)
+            .with_len(length as u64)
+            .with_translations_octword_size(pages.addresses.len().div_ceil(2) as u32)
+            .with_log_page_size(pages.log_size);
+        let index = dev.exec(&CreateMkey { mkc, translations: &pages.addresses })?;
+        dev.track();
+        Ok(Self { member, index, variant, destroyed: false })
+    }
+
+    fn key(&self) -> u32 {
+        self.index << 8 | u32::from(self.variant)
+    }
+
+    fn destroy(&mut self) -> Result<(), Error> {
+        if !self.destroyed {
+            self.member.pd().dev().exec(&DestroyMkey { mkey_index: self.index })?;
+            self.destroyed = true;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mkey {
+    fn drop(&mut self) {
+        // Whoever owns the memory has asked before and keeps it if the answer was no.
+        let _ = self.destroy();
+        self.member.pd().dev().untrack();
+    }
+}
+
+/// Registered memory that the driver owns: zeroed at first.
+///
+/// The device and other threads may change it at any time, so it is never lent as a slice: [`read`](Self::read) and
+/// [`write`](Self::write) copy, [`words`](Self::words) are atomics. Dropping it deregisters it; memory whose
+/// deregistration fails is kept until a reset and counted in [`Device::leaked`](crate::Device::leaked).
+pub struct DmaBuf {
+    key: Mkey,
+    mem: DmaRegion,
+    len: usize,
+}
+
+impl Pd {
+    /// Allocates and registers `len` bytes.
+    ///
+    /// # Errors
+    /// `Invalid` (EINVAL) for a length of 0, unknown access bits, and remote write or atomic access without local write;
+    /// `NoMemory` (ENOMEM); what the device answers.
+    pub fn alloc_buf(&self, len: usize, access: AccessFlags) -> Result<DmaBuf, Error> {
+        check(len, access)?;
+        let mut mem = self.shared().dev().alloc_dma(len.next_multiple_of(4), pages_of::alignment(len))?;
+        let start = mem.words().as_ptr() as u64;
+        mem.lend("registered buffer");
+        match Mkey::create(self.join(), start, mem.iova(), len, access) {
+            Ok(key) => Ok(DmaBuf { key, mem, len }),
+            Err(error) => {
+                if error.refused() {
+                    mem.reclaim();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Registers the caller's memory (`ibv_reg_mr(3)`). Work requests then name it by its address and the keys.
+    ///
+    /// # Errors
+    /// As [`alloc_buf`](Self::alloc_buf), and `Unsupported` (EOPNOTSUPP) on a platform that cannot map the caller's memory.
+    /// After an error that leaves the command's fate open ([`Error::refused`] is false) the memory still belongs to the
+    /// device, until a reset; [`Device::leaked`](crate::Device::leaked) then lists it.
+    ///
+    /// # Safety
+    /// The memory stays valid until [`Mr::dereg`] has succeeded, or a reset of the function has, and meanwhile no
+    /// `&` or `&mut` to it lives while the device may write to it, nor an `&mut` while the device may read it.
+    pub unsafe fn reg_mr(&self, addr: NonNull<u8>, length: usize, access: AccessFlags) -> Result<Mr, Error> {
+        check(length, access)?;
+        let dev = self.shared().dev();
+        // SAFETY: the caller promises what `map` asks for.
+        let iova = unsafe { dev.port().platform().map(addr, length) }?;
+        let start = addr.as_ptr() as u64;
+        if (start ^ iova) & 0xfff != 0 {
+            // SAFETY: just mapped, and no command has named it.
+            if unsafe { dev.port().platform().unmap(iova, length) }.is_err() {
+                dev.port().keep(CALLERS_MEMORY, iova, length);
+            }
+            return Err(Error::Invalid { what: "the platform maps the memory at another offset in a page" });
+        }
+        match Mkey::create(self.join(), start, iova, length, access) {
+            Ok(key) => Ok(Mr { key, addr, iova, length, mapped: true }),
+            Err(error) => {
+                // SAFETY: mapped above, and the device has refused the key that names it.
+                let unmapped = error.refused() && unsafe { dev.port().platform().unmap(iova, length) }.is_ok();
+                if !unmapped {
+                    dev.port().keep(CALLERS_MEMORY, iova, length);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl DmaBuf {
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a region of length 0 can't be registered.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address by which work requests name the first byte.
+    pub fn addr(&self) -> u64 {
+        self.mem.words().as_ptr() as u64
+    }
+
+    /// Key for local work requests.
+    pub fn lkey(&self) -> u32 {
+        self.key.key()
+    }
+
+    /// Key for the peer's work requests.
+    pub fn rkey(&self) -> u32 {
+        self.key.key()
+    }
+
+    /// The memory as 32-bit words in memory order; the last one may reach beyond [`len`](Self::len).
+    pub fn words(&self) -> &[AtomicU32] {
+        self.mem.words().get(..self.len.div_ceil(4)).unwrap_or_default()
+    }
+
+    /// Copies bytes out, from `offset` on.
+    ///
+    /// # Errors
+    /// `Invalid` (EINVAL) when they do not all lie in the buffer; nothing is copied then.
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
+        let mut at = self.range(offset, out.len())?;
+        let mut rest = out;
+        while !rest.is_empty() {
+            let (Some(word), from) = (self.words().get(at / 4), at % 4) else { return Err(OUT_OF_RANGE) };
+            let n = rest.len().min(4 - from);
+            let (now, later) = rest.split_at_mut(n);
+            let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+            for (to, byte) in now.iter_mut().zip(bytes.iter().skip(from)) {
+                *to = *byte;
+            }
+            (rest, at) = (later, at + n);
+        }
+        Ok(())
+    }
+
+    /// Copies bytes in, from `offset` on.
+    ///
+    /// # Errors
+    /// `Invalid` (EINVAL) when they would not all lie in the buffer; nothing is copied then.
+    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), Error> {
+        let mut at = self.range(offset, data.len())?;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let (Some(word), from) = (self.words().get(at / 4), at % 4) else { return Err(OUT_OF_RANGE) };
+            let (now, later) = rest.split_at(rest.len().min(4 - from));
+            if let Ok(whole) = <[u8; 4]>::try_from(now) {
+                word.store(u32::from_ne_bytes(whole), Ordering::Relaxed);
+            } else {
+                // Bytes next to ours may change meanwhile and are left as they are.
+                let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
+                    let mut bytes = old.to_ne_bytes();
+                    for (to, byte) in bytes.iter_mut().skip(from).zip(now) {
+                        *to = *byte;
+                    }
+                    Some(u32::from_ne_bytes(bytes))
+                });
+            }
+            (rest, at) = (later, at + now.len());
+        }
+        Ok(())
+    }
+
+    /// Deregisters the buffer (`ibv_dereg_mr(3)`) and frees its memory.
+    ///
+    /// # Errors
+    /// The buffer comes back, with what the device answered.
+    pub fn dereg(mut self) -> Result<(), Returned<Self>> {
+        match self.key.destroy() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Returned::new(self, error)),
+        }
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Result<usize, Error> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(offset),
+            _ => Err(OUT_OF_RANGE),
+        }
+    }
+}
+
+impl Drop for DmaBuf {
+    fn drop(&mut self) {
+        if self.key.destroy().is_ok() {
+            self.mem.reclaim();
+        }
+    }
+}
+
+impl fmt::Debug for DmaBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DmaBuf").field("len", &self.len).field("lkey", &self.lkey()).finish_non_exhaustive()
+    }
+}
+
+/// Registered memory of the caller's own (`ibv_reg_mr(3)`); see [`Pd::reg_mr`] for what the caller has promised.
+///
+/// Dropping it deregisters it. If that fails, the memory still belongs to the device until a reset, and stays mapped.
+pub struct Mr {
+    key: Mkey,
+    addr: NonNull<u8>,
+    iova: u64,
+    length: usize,
+    mapped: bool,
+}
+
+// SAFETY: the pointer is only an address here; it is never followed.
+unsafe impl Send for Mr {}
+// SAFETY: as above.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    /// The memory's address, as given.
+    pub fn addr(&self) -> NonNull<u8> {
+        self.addr
+    }
+
+    /// Its length in bytes, as given.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Key for local work requests.
+    pub fn lkey(&self) -> u32 {
+        self.key.key()
+    }
+
+    /// Key for the peer's work requests.
+    pub fn rkey(&self) -> u32 {
+        self.key.key()
+    }
+
+    /// Deregisters the memory (`ibv_dereg_mr(3)`). From its success on the memory is the caller's alone.
+    ///
+    /// # Errors
+    /// The region comes back, with what the device or the platform answered; the memory still belongs to the device.
+    pub fn dereg(mut self) -> Result<(), Returned<Self>> {
+        match self.end() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Returned::new(self, error)),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        self.key.destroy()?;
+        if self.mapped {
+            // SAFETY: exactly the range that `reg_mr` mapped; the key is destroyed, so the device no longer reaches it.
+            unsafe { self.key.member.pd().dev().port().platform().unmap(self.iova, self.length) }?;
+            self.mapped = false;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        if self.end().is_err() {
+            self.key.member.pd().dev().port().keep(CALLERS_MEMORY, self.iova, self.length);
+        }
+    }
+}
+
+impl fmt::Debug for Mr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mr").field("length", &self.length).field("lkey", &self.lkey()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! Attributes of queue pairs, as the verbs name them.
+
+use mlx5_hw::qpc;
+
+use crate::cq::Cq;
+use crate::flags::AccessFlags;
+
+/// Transport of a queue pair (`enum ibv_qp_type`). Only reliable connections can be created so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QpType {
+    /// Reliable connection.
+    #[default]
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// Raw packets.
+    RawPacket,
+}
+
+/// State of a queue pair (`enum ibv_qp_state`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QpState {
+    /// Reset: nothing may be posted.
+    #[default]
+    Reset,
+    /// Initialised: receives may be posted.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// Send queue drained.
+    Sqd,
+    /// Send queue error.
+    Sqe,
+    /// Error: requests are flushed.
+    Err,
+}
+
+impl QpState {
+    /// The state in a queue pair context (PRM `qpc.state`).
+    pub(crate) fn from_device(state: u32) -> Option<Self> {
+        Some(match qpc::QpState(u8::try_from(state).ok()?) {
+            qpc::QpState::RST => Self::Reset,
+            qpc::QpState::INIT => Self::Init,
+            qpc::QpState::RTR => Self::Rtr,
+            qpc::QpState::RTS => Self::Rts,
+            qpc::QpState::SQER => Self::Sqe,
+            qpc::QpState::SQD | qpc::QpState::SQ_DRAINING => Self::Sqd,
+            qpc::QpState::ERR => Self::Err,
+            _ => return None,
+        })
+    }
+}
+
+/// Largest packet payload on a path (`enum ibv_mtu`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mtu {
+    /// 256 bytes.
+    B256 = 1,
+    /// 512 bytes.
+    B512 = 2,
+    /// 1024 bytes.
+    #[default]
+    B1024 = 3,
+    /// 2048 bytes.
+    B2048 = 4,
+    /// 4096 bytes.
+    B4096 = 5,
+}
+
+/// Sizes of a queue pair (`struct ibv_qp_cap`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpCap {
+    /// Send requests that may be outstanding.
+    pub max_send_wr: u32,
+    /// Receive requests that may be outstanding.
+    pub max_recv_wr: u32,
+    /// Pieces of memory in one send request.
+    pub max_send_sge: u32,
+    /// Pieces of memory in one receive request.
+    pub max_recv_sge: u32,
+    /// Bytes of inlined payload in one send request.
+    pub max_inline_data: u32,
+}
+
+/// How to create a queue pair (`struct ibv_qp_init_attr`).
+#[derive(Clone, Copy, Debug)]
+pub struct QpInitAttr<'a> {
+    /// The caller's own; [`Qp::context`](crate::Qp::context) gives it back.
+    pub qp_context: u64,
+    /// The CQ that reports sends.
+    pub send_cq: &'a Cq,
+    /// The CQ that reports receives; may be the same.
+    pub recv_cq: &'a Cq,
+    /// Sizes wanted; creation writes back what it gave.
+    pub cap: QpCap,
+    /// Transport.
+    pub qp_type: QpType,
+    /// Every send request is reported, whether or not it asks for it.
+    pub sq_sig_all: bool,
+}
+
+impl<'a> QpInitAttr<'a> {
+    /// A reliable connection with the given CQs and sizes.
+    pub fn new(send_cq: &'a Cq, recv_cq: &'a Cq, cap: QpCap) -> Self {
+        Self { qp_context: 0, send_cq, recv_cq, cap, qp_type: QpType::Rc, sq_sig_all: false }
+    }
+}
+
+/// Attributes of a queue pair (`struct ibv_qp_attr`); a mask says which of them count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpAttr {
+    /// The state to move to, or the state it is in.
+    pub qp_state: QpState,
+    /// The state the caller takes it to be in.
+    pub cur_qp_state: QpState,
+    /// Largest packet payload.
+    pub path_mtu: Mtu,
+    /// First packet number expected, 24 bits.
+    pub rq_psn: u32,
+    /// First packet number sent, 24 bits.
+    pub sq_psn: u32,
+    /// Number of the peer's queue pair, 24 bits.
+    pub dest_qp_num: u32,
+    /// What the peer may do.
+    pub qp_access_flags: AccessFlags,
+    /// Sizes; only told, never set.
+    pub cap: QpCap,
+    /// The path to the peer.
+    pub ah_attr: AhAttr,
+    /// Index in the port's P_Key table.
+    pub pkey_index: u16,
+    /// RDMA reads and atomics outstanding as requester.
+    pub max_rd_atomic: u8,
+    /// RDMA reads and atomics outstanding as responder.
+    pub max_dest_rd_atomic: u8,
+    /// Code of the time that a peer waits when no receive is posted, 0 to 31.
+    pub min_rnr_timer: u8,
+    /// Port, from 1 on.
+    pub port_num: u8,
+    /// Code of the acknowledge timeout, 4.096 µs times 2 to this power, 0 to 31; 0 is for ever.
+    pub timeout: u8,
+    /// Retries without acknowledge, 0 to 7.
+    pub retry_cnt: u8,
+    /// Retries when the peer has no receive posted, 0 to 7; 7 is for ever.
+    pub rnr_retry: u8,
+}
+
+/// The path to a peer (`struct ibv_ah_attr`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AhAttr {
+    /// Global route; needed on Ethernet.
+    pub grh: Option<GlobalRoute>,
+    /// Destination LID, on InfiniBand.
+    pub dlid: u16,
+    /// Service level, 0 to 15; on Ethernet the priority, 0 to 7.
+    pub sl: u8,
+    /// Path bits of the source LID, 7 bits, on InfiniBand.
+    pub src_path_bits: u8,
+    /// Limit of the rate, as in PRM `ads.stat_rate`; 0 for none.
+    pub static_rate: u8,
+    /// Port, from 1 on.
+    pub port_num: u8,
+    /// Destination MAC address, on Ethernet. (The verbs leave it to the kernel, which resolves it; here nobody does.)
+    pub dmac: [u8; 6],
+}
+
+/// The global part of a path (`struct ibv_global_route`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GlobalRoute {
+    /// Destination address (GID), most significant byte first.
+    pub dgid: [u8; 16],
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Index of the source address in the port's GID table.
+    pub sgid_index: u8,
+    /// Hops that the packets may take.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+}

@@ -1,0 +1,251 @@
+//! Creating a queue pair.
+
+use alloc::sync::Arc;
+
+use mlx5_hw::cmd::CreateQp;
+use mlx5_hw::dbrec;
+use mlx5_hw::qpc::{PmState, Qpc, RqType, ServiceType};
+use mlx5_hw::wqe::{self, BASIC_BLOCK, SEGMENT};
+
+use super::work::{Outstanding, QpWork, UserIndex};
+use super::{Geometry, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType};
+use crate::device::DeviceInner;
+use crate::dma::DmaRegion;
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::pages_of;
+use crate::pd::Pd;
+
+const fn invalid<T>(what: &'static str) -> Result<T, Error> {
+    Err(Error::Invalid { what })
+}
+
+impl Pd {
+    /// Creates a queue pair in state [`Reset`](QpState::Reset) (`ibv_create_qp(3)`). `attr.cap` becomes what was given: at
+    /// least what was asked for.
+    ///
+    /// # Errors
+    /// `Unsupported` (EOPNOTSUPP) for a transport other than reliable connection; `Invalid` (EINVAL) for sizes beyond the
+    /// device's and for CQs of another device; `NoMemory` (ENOMEM); what the device answers.
+    pub fn create_qp(&self, attr: &mut QpInitAttr<'_>) -> Result<Qp, Error> {
+        let dev = self.shared().dev();
+        if attr.qp_type != QpType::Rc {
+            return Err(Error::Unsupported { what: "transports other than reliable connection" });
+        }
+        let (send_cq, recv_cq) = (attr.send_cq.shared(), attr.recv_cq.shared());
+        if !send_cq.is_of(dev) || !recv_cq.is_of(dev) {
+            return invalid("a CQ of another device");
+        }
+        let geometry = Geometry::of(&attr.cap, &Limits::of(dev))?;
+        // Indices of queue pairs that are gone come back first.
+        send_cq.rows().reclaim();
+        recv_cq.rows().reclaim();
+        let work = Arc::new(QpWork {
+            index: UserIndex::take(dev.numbers().indices())?,
+            send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks),
+            recv: Outstanding::new(recv_cq.cqn(), geometry.rq_entries),
+        });
+        let bytes = geometry.queue_bytes();
+        let mut mem = dev.alloc_dma(bytes + dbrec::BYTES, pages_of::alignment(bytes))?;
+        mem.lend("queue pair");
+        let qpn = match self.create_on_device(attr, &geometry, work.index.get(), &mem) {
+            Ok(qpn) => qpn,
+            Err(error) if error.refused() => {
+                mem.reclaim();
+                return Err(error);
+            }
+            Err(error) => {
+                // The device may have made a queue pair with this index: nobody else may get it.
+                core::mem::forget(work);
+                return Err(error);
+            }
+        };
+        let mut qp = Qp {
+            member: self.join(),
+            qpn,
+            state: QpState::Reset,
+            send_cq: send_cq.clone(),
+            recv_cq: recv_cq.clone(),
+            work,
+            mem,
+            geometry,
+            sq_sig_all: attr.sq_sig_all,
+            context: attr.qp_context,
+            sq_posted: 0,
+            rq_posted: 0,
+            attr: QpAttr { cap: geometry.cap, ..QpAttr::default() },
+            destroyed: false,
+        };
+        qp.send_cq.attach();
+        qp.recv_cq.attach();
+        dev.track();
+        qp.publish()?;
+        attr.cap = geometry.cap;
+        Ok(qp)
+    }
+
+    fn create_on_device(
+        &self,
+        attr: &QpInitAttr<'_>,
+        geometry: &Geometry,
+        user_index: u32,
+        mem: &DmaRegion,
+    ) -> Result<u32, Error> {
+        let dev: &DeviceInner = self.shared().dev();
+        let bytes = geometry.queue_bytes();
+        let pages = pages_of::list(mem.iova(), bytes);
+        let mut qpc = Qpc::new()
+            .with_st(ServiceType::RC.0.into())
+            .with_pm_state(PmState::MIGRATED.0.into())
+            .with_pd(self.pdn())
+            .with_uar_page(dev.uar_page())
+            .with_user_index(user_index)
+            .with_log_page_size(pages.log_size - pages_of::LOG_4K)
+            .with_cqn_snd(attr.send_cq.cqn())
+            .with_cqn_rcv(attr.recv_cq.cqn())
+            .with_dbr_addr(mem.iova() + bytes as u64);
+        match geometry.sq_blocks {
+            0 => qpc.set_no_sq(true),
+            blocks => qpc.set_log_sq_size(blocks.ilog2()),
+        }
+        match geometry.rq_entries {
+            0 => qpc.set_rq_type(RqType::ZERO_LEN_RQ.0.into()),
+            entries => {
+                qpc.set_log_rq_size(entries.ilog2());
+                qpc.set_log_rq_stride(geometry.rq_stride.ilog2() - SEGMENT.ilog2());
+            }
+        }
+        dev.exec(&CreateQp { qpc, pas: &pages.addresses })
+    }
+}
+
+impl Qp {
+    /// Makes the queue pair known to its CQs.
+    fn publish(&mut self) -> Result<(), Error> {
+        let index = self.work.index.get();
+        let (send, recv) = (&self.send_cq, &self.recv_cq);
+        let published = send.rows().publish(index, &self.work)
+            && (Arc::ptr_eq(send, recv) || recv.rows().publish(index, &self.work));
+        // An index is given out only once no CQ knows it any more, so this can't fail; if it did, the row is not ours.
+        if published { Ok(()) } else { Err(Error::Busy) }
+    }
+}
+
+impl Geometry {
+    /// Rounds sizes up and checks them, as libmlx5 does.
+    fn of(cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
+        let none = Self { rq_stride: 0, rq_entries: 0, sq_blocks: 0, cap: QpCap::default() };
+        let with_rq = if cap.max_recv_wr == 0 { none } else { none.receive_queue(cap, limits)? };
+        let both = if cap.max_send_wr == 0 { with_rq } else { with_rq.send_queue(cap, limits)? };
+        if both.queue_bytes() == 0 {
+            return invalid("max_send_wr and max_recv_wr are both 0");
+        }
+        Ok(both)
+    }
+
+    fn receive_queue(mut self, cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
+        let stride = (u64::from(cap.max_recv_sge.max(1)) * SEGMENT as u64).next_power_of_two();
+        if stride > u64::from(limits.max_wqe_sz_rq) {
+            return invalid("max_recv_sge is more than the device's");
+        }
+        // The send queue behind it starts at a basic block.
+        let entries = u64::from(cap.max_recv_wr).next_power_of_two().max(BASIC_BLOCK as u64 / stride);
+        if entries > 1 << limits.log_max_qp_sz {
+            return invalid("max_recv_wr is more than the device's");
+        }
+        (self.rq_stride, self.rq_entries) = (stride as usize, entries as u32);
+        (self.cap.max_recv_wr, self.cap.max_recv_sge) = (entries as u32, stride as u32 / SEGMENT as u32);
+        Ok(self)
+    }
+
+    fn send_queue(mut self, cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
+        let most = u64::from(limits.max_wqe_sz_sq).min(MAX_WQE);
+        let inline = match cap.max_inline_data {
+            0 => 0,
+            n => (u64::from(n) + 4).next_multiple_of(SEGMENT as u64),
+        };
+        let wqe = OVERHEAD + inline.max(u64::from(cap.max_send_sge) * SEGMENT as u64);
+        if wqe > most || cap.max_inline_data > wqe::INLINE_MAX {
+            return invalid("max_send_sge or max_inline_data is more than the device's");
+        }
+        let blocks_each = wqe.div_ceil(BASIC_BLOCK as u64);
+        let blocks = (u64::from(cap.max_send_wr) * blocks_each).next_power_of_two();
+        if blocks > 1 << limits.log_max_qp_sz {
+            return invalid("max_send_wr is more than the device's");
+        }
+        let room = ((blocks_each * BASIC_BLOCK as u64).min(most) - OVERHEAD) as u32;
+        self.sq_blocks = blocks as u32;
+        self.cap.max_send_wr = (blocks / blocks_each) as u32;
+        self.cap.max_send_sge = room / SEGMENT as u32;
+        self.cap.max_inline_data = (room - 4).min(wqe::INLINE_MAX);
+        Ok(self)
+    }
+}
+
+/// Bytes of a send WQE before its data: control segment and remote address segment.
+const OVERHEAD: u64 = 2 * SEGMENT as u64;
+/// Largest send WQE in bytes that its length field can say.
+const MAX_WQE: u64 = wqe::MAX_DS as u64 * SEGMENT as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        log_max_cq_sz: 22,
+        cq_oi: false,
+        log_max_qp_sz: 15,
+        max_wqe_sz_sq: 1024,
+        max_wqe_sz_rq: 512,
+        log_max_msg: 30,
+        log_max_ra_req: 4,
+        log_max_ra_res: 4,
+        ethernet: true,
+        gids: 16,
+        ports: 1,
+    };
+
+    fn cap(max_send_wr: u32, max_recv_wr: u32, max_send_sge: u32, max_recv_sge: u32, max_inline_data: u32) -> QpCap {
+        QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
+    }
+
+    #[test]
+    fn sizes_are_rounded_up_and_never_less_than_asked() {
+        for asked in [
+            cap(1, 1, 1, 1, 0),
+            cap(100, 100, 3, 3, 60),
+            cap(5, 0, 0, 0, 0),
+            cap(0, 9, 0, 5, 0),
+            cap(8, 8, 61, 32, 900),
+        ] {
+            let g = Geometry::of(&asked, &LIMITS).unwrap();
+            assert!(g.cap.max_send_wr >= asked.max_send_wr && g.cap.max_recv_wr >= asked.max_recv_wr, "{asked:?}");
+            if asked.max_send_wr != 0 {
+                assert!(g.cap.max_send_sge >= asked.max_send_sge && g.cap.max_inline_data >= asked.max_inline_data);
+                // The largest request that was promised fits as often as was promised.
+                let ds = 2 + (g.cap.max_send_sge as usize).max(wqe::inline_segments(g.cap.max_inline_data as usize));
+                assert!(ds <= wqe::MAX_DS as usize && wqe::basic_blocks(ds) as u32 * g.cap.max_send_wr <= g.sq_blocks);
+            }
+            if asked.max_recv_wr != 0 {
+                assert!(g.cap.max_recv_sge >= asked.max_recv_sge && g.rq_entries.is_power_of_two());
+                assert_eq!(g.rq_bytes() % BASIC_BLOCK, 0, "the send queue starts at a basic block");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_beyond_the_device_are_invalid() {
+        for asked in [
+            cap(0, 0, 1, 1, 0),
+            cap(1 << 16, 1, 1, 1, 0),
+            cap(1, 1 << 16, 1, 1, 0),
+            cap(u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX),
+            cap(1, 1, 62, 1, 0),
+            cap(1, 1, 1, 33, 0),
+            cap(1, 1, 1, 1, 1024),
+            cap(1, 1, 1, 1, u32::MAX),
+        ] {
+            assert_eq!(Geometry::of(&asked, &LIMITS).map_err(Error::errno).err(), Some(22), "{asked:?}");
+        }
+    }
+}

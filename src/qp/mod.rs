@@ -1,0 +1,165 @@
+//! Queue pairs: reliable connections.
+
+mod attr;
+mod create;
+mod modify;
+mod post;
+mod work;
+
+use alloc::sync::Arc;
+use core::fmt;
+
+use mlx5_hw::cmd::{DestroyQp, Qp2Rst, QueryQp};
+use mlx5_hw::dbrec::QpDbRec;
+
+pub use attr::{AhAttr, GlobalRoute, Mtu, QpAttr, QpCap, QpInitAttr, QpState, QpType};
+pub use modify::ExclusiveCqs;
+pub use post::{PostError, RecvWr, SendWr, Sge, WrOpcode};
+pub(crate) use work::{QpWork, UserIndices};
+
+use crate::cq::Shared as CqShared;
+use crate::device::DeviceInner;
+use crate::dma::DmaRegion;
+use crate::error::{Error, Returned};
+use crate::pd::Member;
+
+/// Where the two queues lie in the buffer, and how large they are.
+#[derive(Clone, Copy, Debug)]
+struct Geometry {
+    /// Bytes of a receive WQE, a power of two; 0 without a receive queue.
+    rq_stride: usize,
+    /// Receive WQEs, a power of two; 0 without a receive queue.
+    rq_entries: u32,
+    /// Basic blocks of the send queue, a power of two; 0 without a send queue.
+    sq_blocks: u32,
+    /// What was promised to the caller.
+    cap: QpCap,
+}
+
+/// A reliable connection (`ibv_create_qp(3)`).
+///
+/// Posting takes it exclusively, so it needs no lock; another thread may poll its CQs meanwhile. Dropping it is the same
+/// as [`destroy`](Self::destroy), except that errors are not told.
+pub struct Qp {
+    member: Member,
+    qpn: u32,
+    state: QpState,
+    send_cq: Arc<CqShared>,
+    recv_cq: Arc<CqShared>,
+    work: Arc<QpWork>,
+    /// Receive queue, then send queue, then the doorbell record.
+    mem: DmaRegion,
+    geometry: Geometry,
+    sq_sig_all: bool,
+    context: u64,
+    /// Basic blocks posted to the send queue so far.
+    sq_posted: u16,
+    /// WQEs posted to the receive queue so far.
+    rq_posted: u16,
+    attr: QpAttr,
+    destroyed: bool,
+}
+
+impl Qp {
+    /// Number of the queue pair, 24 bits: what the peer needs to reach it.
+    pub fn qp_num(&self) -> u32 {
+        self.qpn
+    }
+
+    /// State as far as the driver has moved it. The device moves a queue pair to the error state by itself: [`query`](Self::query) asks.
+    pub fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// The context given at creation.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// The sizes it was created with, rounded up.
+    pub fn cap(&self) -> QpCap {
+        self.geometry.cap
+    }
+
+    /// The attributes, with the state asked from the device (`ibv_query_qp(3)`).
+    ///
+    /// # Errors
+    /// What the device answers; `Protocol` for a state that no queue pair of ours can be in.
+    pub fn query(&self) -> Result<QpAttr, Error> {
+        let qpc = self.dev().exec(&QueryQp { qpn: self.qpn })?;
+        let state =
+            QpState::from_device(qpc.state()).ok_or(Error::Protocol { what: "an unknown state of a queue pair" })?;
+        Ok(QpAttr { qp_state: state, cur_qp_state: state, cap: self.geometry.cap, ..self.attr })
+    }
+
+    /// Destroys the queue pair (`ibv_destroy_qp(3)`). Its completions that were not polled are lost.
+    ///
+    /// # Errors
+    /// The queue pair comes back, with what the device answered.
+    pub fn destroy(mut self) -> Result<(), Returned<Self>> {
+        match self.end() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Returned::new(self, error)),
+        }
+    }
+
+    fn dev(&self) -> &Arc<DeviceInner> {
+        self.member.pd().dev()
+    }
+
+    /// The doorbell record.
+    fn dbrec(&self) -> Option<QpDbRec<'_>> {
+        self.mem.words().get(self.geometry.queue_bytes() / 4..).and_then(QpDbRec::first_of)
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if self.destroyed {
+            return Ok(());
+        }
+        if self.state != QpState::Reset {
+            self.dev().exec(&Qp2Rst { qpn: self.qpn })?;
+            self.state = QpState::Reset;
+        }
+        self.dev().exec(&DestroyQp { qpn: self.qpn })?;
+        self.destroyed = true;
+        self.mem.reclaim();
+        // No entry of this queue pair is written from here on.
+        let index = self.work.index.get();
+        for cq in [&self.send_cq, &self.recv_cq] {
+            cq.rows().retire(index, &self.work);
+            cq.rows().reclaim();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // What can't be ended keeps its memory, its row in each CQ and so its user index.
+        let _ = self.end();
+        self.send_cq.detach();
+        self.recv_cq.detach();
+        self.dev().untrack();
+    }
+}
+
+impl fmt::Debug for Qp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Qp")
+            .field("qp_num", &self.qpn)
+            .field("state", &self.state)
+            .field("cap", &self.geometry.cap)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Geometry {
+    fn rq_bytes(&self) -> usize {
+        self.rq_stride * self.rq_entries as usize
+    }
+
+    /// Bytes of both queues; the doorbell record lies behind them.
+    fn queue_bytes(&self) -> usize {
+        self.rq_bytes() + self.sq_blocks as usize * mlx5_hw::wqe::BASIC_BLOCK
+    }
+}

@@ -1,0 +1,314 @@
+//! Moving a queue pair from state to state.
+
+use alloc::sync::Arc;
+
+use mlx5_hw::cmd::{Init2Rtr, Qp2Err, Qp2Rst, Rst2Init, Rtr2Rts};
+use mlx5_hw::qpc::{Ads, AtomicMode, OptParam, PmState, Qpc};
+
+use super::{AhAttr, Qp, QpAttr, QpState};
+use crate::cq::{Cq, Shared as CqShared};
+use crate::error::Error;
+use crate::flags::{AccessFlags, QpAttrMask};
+use crate::limits::Limits;
+
+/// `log2` of the packets between two requests for an acknowledge, as Linux sets it.
+const LOG_ACK_REQ_FREQ: u32 = 8;
+
+/// The CQs of a queue pair that is reset, for which nobody else may poll them meanwhile.
+pub enum ExclusiveCqs<'a> {
+    /// One CQ reports sends and receives.
+    Same(&'a mut Cq),
+    /// Two CQs.
+    Two {
+        /// The one that reports sends.
+        send: &'a mut Cq,
+        /// The one that reports receives.
+        recv: &'a mut Cq,
+    },
+}
+
+const fn invalid<T>(what: &'static str) -> Result<T, Error> {
+    Err(Error::Invalid { what })
+}
+
+/// Required and optional attributes of a transition of a reliable connection, besides `STATE` (`ibv_modify_qp(3)`).
+fn attributes(from: QpState, to: QpState) -> Result<(QpAttrMask, QpAttrMask), Error> {
+    use QpAttrMask as M;
+    use QpState::{Err as Error_, Init, Reset, Rtr, Rts, Sqd, Sqe};
+    match (from, to) {
+        (_, Reset) => invalid("the reset needs the CQs exclusively: Qp::reset"),
+        (Reset, Init) => Ok((M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS, M::empty())),
+        (Init, Rtr) => Ok((
+            M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER,
+            M::ACCESS_FLAGS | M::PKEY_INDEX | M::ALT_PATH,
+        )),
+        (Rtr, Rts) => Ok((
+            M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN | M::MAX_QP_RD_ATOMIC,
+            M::CUR_STATE | M::ACCESS_FLAGS | M::MIN_RNR_TIMER | M::ALT_PATH | M::PATH_MIG_STATE,
+        )),
+        (Init | Rtr | Rts | Sqd | Sqe | Error_, Error_) => Ok((M::empty(), M::empty())),
+        (Init, Init) | (Rts, Rts | Sqd) | (Sqd, Rts | Sqd) | (Sqe, Rts) => {
+            Err(Error::Unsupported { what: "this transition of a queue pair" })
+        }
+        _ => invalid("the queue pair's state does not lead to that state"),
+    }
+}
+
+impl Qp {
+    /// Changes attributes and moves to another state (`ibv_modify_qp(3)`): Reset to Init to Rtr to Rts, and to Err from
+    /// everywhere but Reset. To go to Reset there is [`reset`](Self::reset).
+    ///
+    /// # Errors
+    /// `Invalid` (EINVAL) for a transition that is not there, a required attribute missing from `mask`, one in it that does not
+    /// belong there, a value out of range, a `cur_qp_state` that is not the state;
+    /// `Unsupported` (EOPNOTSUPP) for alternate paths and for transitions that verbs define but that are not built;
+    /// what the device answers, with the queue pair in the state it was.
+    pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        if !QpAttrMask::all().contains(mask) {
+            return invalid("unknown bit in attr_mask");
+        }
+        let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { self.state };
+        let (required, optional) = attributes(self.state, to)?;
+        let given = mask - QpAttrMask::STATE;
+        if !given.contains(required) {
+            return invalid("a required attribute is missing from attr_mask");
+        }
+        if !(required | optional).contains(given) {
+            return invalid("attr_mask has an attribute that this transition does not take");
+        }
+        if mask.intersects(QpAttrMask::ALT_PATH | QpAttrMask::PATH_MIG_STATE) {
+            return Err(Error::Unsupported { what: "alternate paths" });
+        }
+        if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_qp_state != self.state {
+            return invalid("cur_qp_state is not the queue pair's state");
+        }
+        let merged = merge(&self.attr, attr, mask);
+        check(&merged, given, &Limits::of(self.dev()))?;
+        self.transition(&merged, given, to)?;
+        self.attr = merged;
+        self.state = to;
+        Ok(())
+    }
+
+    fn transition(&self, attr: &QpAttr, given: QpAttrMask, to: QpState) -> Result<(), Error> {
+        let (dev, qpn) = (self.dev(), self.qpn);
+        let limits = Limits::of(dev);
+        let mut opt_param_mask = 0;
+        let mut qpc = Qpc::new()
+            .with_pm_state(PmState::MIGRATED.0.into())
+            .with_log_ack_req_freq(LOG_ACK_REQ_FREQ)
+            .with_rre(attr.qp_access_flags.contains(AccessFlags::REMOTE_READ))
+            .with_rwe(attr.qp_access_flags.contains(AccessFlags::REMOTE_WRITE))
+            .with_rae(attr.qp_access_flags.contains(AccessFlags::REMOTE_ATOMIC));
+        if attr.qp_access_flags.contains(AccessFlags::REMOTE_ATOMIC) {
+            qpc.set_atomic_mode(AtomicMode::IB_SPEC.0.into());
+        }
+        if given.contains(QpAttrMask::ACCESS_FLAGS) {
+            opt_param_mask |= OptParam::RRE.0 | OptParam::RWE.0 | OptParam::RAE.0;
+        }
+        match to {
+            QpState::Init => {
+                let ads = Ads::new().with_pkey_index(attr.pkey_index.into()).with_vhca_port_num(attr.port_num.into());
+                dev.exec(&Rst2Init { qpn, opt_param_mask: 0, qpc: qpc.with_primary_address_path(ads) })
+            }
+            QpState::Rtr => {
+                if given.contains(QpAttrMask::PKEY_INDEX) {
+                    opt_param_mask |= OptParam::PKEY_INDEX.0;
+                }
+                let qpc = qpc
+                    .with_mtu(attr.path_mtu as u32)
+                    .with_log_msg_max(limits.log_max_msg)
+                    .with_remote_qpn(attr.dest_qp_num)
+                    .with_next_rcv_psn(attr.rq_psn)
+                    .with_min_rnr_nak(attr.min_rnr_timer.into())
+                    .with_log_rra_max(log_floor(attr.max_dest_rd_atomic))
+                    .with_primary_address_path(path(attr, qpn, limits.ethernet));
+                dev.exec(&Init2Rtr { qpn, opt_param_mask, qpc })
+            }
+            QpState::Rts => {
+                if given.contains(QpAttrMask::MIN_RNR_TIMER) {
+                    opt_param_mask |= OptParam::RNR_TIMEOUT.0;
+                    qpc.set_min_rnr_nak(attr.min_rnr_timer.into());
+                }
+                let ads = path(attr, qpn, limits.ethernet).with_ack_timeout(attr.timeout.into());
+                let qpc = qpc
+                    .with_next_send_psn(attr.sq_psn)
+                    .with_retry_count(attr.retry_cnt.into())
+                    .with_rnr_retry(attr.rnr_retry.into())
+                    .with_log_sra_max(log_floor(attr.max_rd_atomic))
+                    .with_primary_address_path(ads);
+                dev.exec(&Rtr2Rts { qpn, opt_param_mask, qpc })
+            }
+            _ => dev.exec(&Qp2Err { qpn }),
+        }
+    }
+
+    /// Moves to [`Reset`](QpState::Reset) (`ibv_modify_qp(3)`): ends everything that is outstanding, without completions, and
+    /// drops the queue pair's entries from its CQs. That is why nobody may poll them meanwhile.
+    ///
+    /// # Errors
+    /// `Invalid` (EINVAL) when `cqs` are not the queue pair's; what the device answers.
+    pub fn reset(&mut self, cqs: ExclusiveCqs<'_>) -> Result<(), Error> {
+        let is = |cq: &Cq, shared: &Arc<CqShared>| Arc::ptr_eq(cq.shared(), shared);
+        let fits = match &cqs {
+            ExclusiveCqs::Same(cq) => is(cq, &self.send_cq) && is(cq, &self.recv_cq),
+            ExclusiveCqs::Two { send, recv } => is(send, &self.send_cq) && is(recv, &self.recv_cq),
+        };
+        if !fits {
+            return invalid("not the CQs of this queue pair");
+        }
+        self.dev().exec(&Qp2Rst { qpn: self.qpn })?;
+        let index = self.work.index.get();
+        match cqs {
+            ExclusiveCqs::Same(cq) => cq.drop_entries(index),
+            ExclusiveCqs::Two { send, recv } => {
+                send.drop_entries(index);
+                recv.drop_entries(index);
+            }
+        }
+        self.work.send.reset();
+        self.work.recv.reset();
+        (self.sq_posted, self.rq_posted) = (0, 0);
+        if let Some(record) = self.dbrec() {
+            record.set_receive(0);
+            record.set_send(0);
+        }
+        self.attr = QpAttr { cap: self.geometry.cap, ..QpAttr::default() };
+        self.state = QpState::Reset;
+        Ok(())
+    }
+}
+
+/// The attributes in force, with the given ones replaced.
+fn merge(old: &QpAttr, new: &QpAttr, mask: QpAttrMask) -> QpAttr {
+    use QpAttrMask as M;
+    let mut out = *old;
+    macro_rules! take {
+        ($($bit:ident => $field:ident),* $(,)?) => { $(if mask.contains(M::$bit) { out.$field = new.$field; })* };
+    }
+    take!(
+        STATE => qp_state, ACCESS_FLAGS => qp_access_flags, PKEY_INDEX => pkey_index, PORT => port_num, AV => ah_attr,
+        PATH_MTU => path_mtu, TIMEOUT => timeout, RETRY_CNT => retry_cnt, RNR_RETRY => rnr_retry, RQ_PSN => rq_psn,
+        MAX_QP_RD_ATOMIC => max_rd_atomic, MIN_RNR_TIMER => min_rnr_timer, SQ_PSN => sq_psn,
+        MAX_DEST_RD_ATOMIC => max_dest_rd_atomic, DEST_QPN => dest_qp_num,
+    );
+    out
+}
+
+/// Refuses values out of range.
+fn check(attr: &QpAttr, given: QpAttrMask, limits: &Limits) -> Result<(), Error> {
+    use QpAttrMask as M;
+    let port = |n: u8| n != 0 && u32::from(n) <= limits.ports;
+    let wrong = [
+        (M::ACCESS_FLAGS, !AccessFlags::all().contains(attr.qp_access_flags), "unknown bit in qp_access_flags"),
+        (M::PORT, !port(attr.port_num), "port_num is not a port of the device"),
+        (M::RQ_PSN, attr.rq_psn >> 24 != 0, "rq_psn has more than 24 bits"),
+        (M::SQ_PSN, attr.sq_psn >> 24 != 0, "sq_psn has more than 24 bits"),
+        (M::DEST_QPN, attr.dest_qp_num >> 24 != 0, "dest_qp_num has more than 24 bits"),
+        (M::TIMEOUT, attr.timeout > 31, "timeout is more than 31"),
+        (M::RETRY_CNT, attr.retry_cnt > 7, "retry_cnt is more than 7"),
+        (M::RNR_RETRY, attr.rnr_retry > 7, "rnr_retry is more than 7"),
+        (M::MIN_RNR_TIMER, attr.min_rnr_timer > 31, "min_rnr_timer is more than 31"),
+        (
+            M::MAX_QP_RD_ATOMIC,
+            u32::from(attr.max_rd_atomic) > 1 << limits.log_max_ra_req,
+            "max_rd_atomic is more than the device's",
+        ),
+        (
+            M::MAX_DEST_RD_ATOMIC,
+            u32::from(attr.max_dest_rd_atomic) > 1 << limits.log_max_ra_res,
+            "max_dest_rd_atomic is more than the device's",
+        ),
+    ];
+    for (bit, is_wrong, what) in wrong {
+        if given.contains(bit) && is_wrong {
+            return invalid(what);
+        }
+    }
+    if given.contains(M::AV) { check_path(&attr.ah_attr, attr.port_num, limits) } else { Ok(()) }
+}
+
+fn check_path(ah: &AhAttr, port: u8, limits: &Limits) -> Result<(), Error> {
+    if ah.port_num != port {
+        return invalid("the path's port_num is not the queue pair's");
+    }
+    if ah.sl > if limits.ethernet { 7 } else { 15 } {
+        return invalid("the path's sl is out of range");
+    }
+    if ah.src_path_bits > 127 || ah.static_rate > 15 {
+        return invalid("the path's src_path_bits or static_rate is out of range");
+    }
+    match &ah.grh {
+        None if limits.ethernet => invalid("a path on Ethernet needs a global route"),
+        Some(grh) if grh.flow_label >> 20 != 0 => invalid("flow_label has more than 20 bits"),
+        Some(grh) if limits.ethernet && u32::from(grh.sgid_index) >= limits.gids => {
+            invalid("sgid_index is beyond the GID table")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The path as the device takes it (PRM `ads`).
+fn path(attr: &QpAttr, qpn: u32, ethernet: bool) -> Ads {
+    let ah = &attr.ah_attr;
+    let mut ads = Ads::new()
+        .with_pkey_index(attr.pkey_index.into())
+        .with_stat_rate(ah.static_rate.into())
+        .with_vhca_port_num(attr.port_num.into());
+    if let Some(grh) = &ah.grh {
+        ads = ads
+            .with_src_addr_index(grh.sgid_index.into())
+            .with_hop_limit(grh.hop_limit.into())
+            .with_tclass(grh.traffic_class.into())
+            .with_flow_label(grh.flow_label);
+        for (i, byte) in grh.dgid.into_iter().enumerate() {
+            ads.set_rgid_rip(i, byte.into());
+        }
+    }
+    if ethernet {
+        let [a, b, c, d, e, f] = ah.dmac;
+        let (label, class) = ah.grh.map_or((0, 0), |grh| (grh.flow_label, grh.traffic_class));
+        ads.with_rmac_47_32(u16::from_be_bytes([a, b]).into())
+            .with_rmac_31_0(u32::from_be_bytes([c, d, e, f]))
+            .with_udp_sport(udp_source_port(label, qpn, attr.dest_qp_num))
+            .with_eth_prio(ah.sl.into())
+            .with_dscp(u32::from(class >> 2))
+    } else {
+        ads.with_grh(ah.grh.is_some())
+            .with_rlid(ah.dlid.into())
+            .with_mlid(ah.src_path_bits.into())
+            .with_sl(ah.sl.into())
+    }
+}
+
+/// The UDP source port of a connection, in the dynamic range 0xc000 to 0xffff: both ends of a flow label or, without one, of
+/// the two queue pair numbers, so that flows spread over the network's paths.
+fn udp_source_port(flow_label: u32, local: u32, remote: u32) -> u32 {
+    let label = if flow_label != 0 {
+        flow_label
+    } else {
+        let product = u64::from(local) * u64::from(remote);
+        (product ^ product >> 20 ^ product >> 40) as u32 & 0xf_ffff
+    };
+    0xc000 | ((label ^ label >> 14) & 0x3fff)
+}
+
+/// `log2`, rounded down; 0 for 0.
+fn log_floor(n: u8) -> u32 {
+    n.checked_ilog2().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_ports_are_dynamic_ports() {
+        for (label, local, remote) in [(0, 0, 0), (0, 0xff_ffff, 0xff_ffff), (0xf_ffff, 1, 2), (0, 0x4d, 0x4e)] {
+            let port = udp_source_port(label, local, remote);
+            assert!((0xc000..=0xffff).contains(&port), "{port:#x}");
+        }
+        assert_eq!(udp_source_port(0x4001, 0, 0), 0xc000, "the upper six bits are folded in");
+        assert_eq!(udp_source_port(0, 0x4d, 0x4e), udp_source_port(0, 0x4e, 0x4d), "both ends agree");
+    }
+}

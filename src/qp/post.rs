@@ -1,0 +1,282 @@
+//! Posting work requests.
+//!
+//! A request is written into the queue's memory as it will be read by the device; then, once a call, the doorbell record
+//! says how far the queue is filled, and for sends the doorbell in the UAR sends the device there. Between the three
+//! stand the barriers of [`mlx5_hw::arch`]. Nothing here allocates.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use mlx5_hw::arch;
+use mlx5_hw::be::Be32;
+use mlx5_hw::uar;
+use mlx5_hw::wqe::{self, BASIC_BLOCK, CompletionMode, FenceMode, FmCeSe, SEGMENT, WqeOpcode};
+
+use super::{Qp, QpState};
+use crate::error::Error;
+use crate::flags::SendFlags;
+
+/// A piece of registered memory (`struct ibv_sge`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Address in the region.
+    pub addr: u64,
+    /// Length in bytes, less than 2^31. A piece of length 0 is left out.
+    pub length: u32,
+    /// Local key of the region.
+    pub lkey: u32,
+}
+
+/// What a send request does (`enum ibv_wr_opcode`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WrOpcode {
+    /// Send.
+    #[default]
+    Send,
+    /// Send with immediate data.
+    SendWithImm,
+}
+
+/// A send request (`struct ibv_send_wr`; `ibv_post_send(3)`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SendWr<'a> {
+    /// The caller's name for it; its completion gives it back.
+    pub wr_id: u64,
+    /// Where the payload lies. Must be empty with [`SendFlags::INLINE`].
+    pub sg_list: &'a [Sge],
+    /// The payload itself, with [`SendFlags::INLINE`]; else must be empty. (The verbs name it by `sg_list`.)
+    pub inline_data: &'a [u8],
+    /// What to do.
+    pub opcode: WrOpcode,
+    /// How to do it.
+    pub send_flags: SendFlags,
+    /// Immediate data in network byte order, with [`WrOpcode::SendWithImm`].
+    pub imm_data: u32,
+}
+
+/// A receive request (`struct ibv_recv_wr`; `ibv_post_recv(3)`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecvWr<'a> {
+    /// The caller's name for it; its completion gives it back.
+    pub wr_id: u64,
+    /// Where the message goes.
+    pub sg_list: &'a [Sge],
+}
+
+/// A request that was not posted. Those before it were (`ibv_post_send(3)`: `bad_wr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PostError {
+    /// Index of the request in the list.
+    pub index: usize,
+    /// Why: `NoMemory` (ENOMEM) when the queue is full, `Invalid` (EINVAL) for the request or the state.
+    pub error: Error,
+}
+
+impl PostError {
+    /// The error number of the verbs: Linux's, on every platform; positive.
+    pub const fn errno(&self) -> i32 {
+        self.error.errno()
+    }
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.error {
+            Error::NoMemory => write!(f, "request {}: the queue is full; poll its CQ first", self.index),
+            error => write!(f, "request {}: {error}", self.index),
+        }
+    }
+}
+
+impl core::error::Error for PostError {}
+
+const fn invalid<T>(what: &'static str) -> Result<T, Error> {
+    Err(Error::Invalid { what })
+}
+
+/// Posts each request until one fails.
+fn each<W>(wrs: &[W], mut post: impl FnMut(&W) -> Result<(), Error>) -> (usize, Result<(), PostError>) {
+    for (index, wr) in wrs.iter().enumerate() {
+        if let Err(error) = post(wr) {
+            return (index, Err(PostError { index, error }));
+        }
+    }
+    (wrs.len(), Ok(()))
+}
+
+impl Qp {
+    /// Posts send requests, in order (`ibv_post_send(3)`). The device is told once, after the last of them.
+    ///
+    /// A send whose completion is not asked for keeps its place in the queue until a later one's completion is polled.
+    ///
+    /// # Errors
+    /// The first request that cannot be posted, and why; the ones before it are posted. `NoMemory` (ENOMEM) when the queue is
+    /// full; `Invalid` (EINVAL) for unknown flags, more pieces or inlined bytes than the queue pair was created for, a piece
+    /// of 2^31 bytes or more, payload in the wrong field, and in a state other than Rts and Err.
+    pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        let mut last = None;
+        let (posted, result) = each(wrs, |wr| {
+            last = Some(self.write_send(wr)?);
+            Ok(())
+        });
+        if let Some(ctrl) = last.filter(|_| posted != 0) {
+            if let Some(record) = self.dbrec() {
+                record.set_send(self.sq_posted);
+            }
+            arch::dma_wmb();
+            self.dev().ring_uar64(uar::BLUEFLAME, uar::sq_doorbell(&ctrl));
+        }
+        result
+    }
+
+    /// Posts receive requests, in order (`ibv_post_recv(3)`). The device is told once, after the last of them.
+    ///
+    /// # Errors
+    /// The first request that cannot be posted, and why; the ones before it are posted. `NoMemory` (ENOMEM) when the queue is
+    /// full; `Invalid` (EINVAL) for more pieces than the queue pair was created for, a piece of 2^31 bytes or more, and in
+    /// state Reset.
+    pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let (posted, result) = each(wrs, |wr| self.write_recv(wr));
+        if posted != 0
+            && let Some(record) = self.dbrec()
+        {
+            record.set_receive(self.rq_posted);
+        }
+        result
+    }
+
+    /// Writes one send request; its control segment.
+    fn write_send(&mut self, wr: &SendWr<'_>) -> Result<[Be32; 4], Error> {
+        if !matches!(self.state, QpState::Rts | QpState::Err) {
+            return invalid("sends can be posted in state Rts or Err only");
+        }
+        self.check_send(wr)?;
+        if self.work.send.used() >= self.geometry.cap.max_send_wr {
+            return Err(Error::NoMemory);
+        }
+        let rq = self.geometry.rq_bytes() / 4;
+        let words = self.geometry.sq_blocks as usize * (BASIC_BLOCK / 4);
+        let Some(queue) = self.mem.words().get(rq..rq + words) else { return invalid("no send queue") };
+        let start = self.sq_posted;
+        let mut at = Writer { queue, at: usize::from(start) * (BASIC_BLOCK / 4) };
+        at.skip(SEGMENT / 4);
+        let ds =
+            1 + if wr.send_flags.contains(SendFlags::INLINE) { at.inline(wr.inline_data) } else { at.list(wr.sg_list) };
+        let signalled = self.sq_sig_all || wr.send_flags.contains(SendFlags::SIGNALED);
+        let fenced = wr.send_flags.contains(SendFlags::FENCE);
+        let flags = FmCeSe::new()
+            .with_ce(if signalled { CompletionMode::ALWAYS } else { CompletionMode::ONLY_ERR })
+            .with_fm(if fenced { FenceMode::SMALL_AND_FENCE } else { FenceMode::NONE })
+            .with_solicited(wr.send_flags.contains(SendFlags::SOLICITED));
+        let (opcode, imm) = match wr.opcode {
+            WrOpcode::Send => (WqeOpcode::SEND, Be32::ZERO),
+            WrOpcode::SendWithImm => (WqeOpcode::SEND_IMM, Be32::from_raw(wr.imm_data)),
+        };
+        let ctrl = wqe::ctrl(opcode, start, self.qpn, ds as u8, flags, imm);
+        Writer { queue, at: usize::from(start) * (BASIC_BLOCK / 4) }.put(&ctrl);
+        self.work.send.push(start.into(), wr.wr_id);
+        self.sq_posted = start.wrapping_add(wqe::basic_blocks(ds) as u16);
+        Ok(ctrl)
+    }
+
+    fn check_send(&self, wr: &SendWr<'_>) -> Result<(), Error> {
+        let cap = &self.geometry.cap;
+        if !SendFlags::all().contains(wr.send_flags) {
+            return invalid("unknown bit in send_flags");
+        }
+        if wr.send_flags.contains(SendFlags::INLINE) {
+            if !wr.sg_list.is_empty() {
+                return invalid("inlined payload goes into inline_data, not sg_list");
+            }
+            if wr.inline_data.len() > cap.max_inline_data as usize {
+                return invalid("more inlined bytes than max_inline_data");
+            }
+        } else if !wr.inline_data.is_empty() {
+            return invalid("inline_data without SendFlags::INLINE");
+        }
+        check_list(wr.sg_list, cap.max_send_sge)
+    }
+
+    fn write_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), Error> {
+        if self.state == QpState::Reset {
+            return invalid("nothing can be posted in state Reset");
+        }
+        let geometry = self.geometry;
+        check_list(wr.sg_list, geometry.cap.max_recv_sge)?;
+        if self.work.recv.used() >= geometry.rq_entries {
+            return Err(Error::NoMemory);
+        }
+        let Some(queue) = self.mem.words().get(..geometry.rq_bytes() / 4) else { return invalid("no receive queue") };
+        let counter = self.rq_posted;
+        let mut at = Writer { queue, at: usize::from(counter) * (geometry.rq_stride / 4) };
+        if at.list(wr.sg_list) < geometry.rq_stride / SEGMENT {
+            at.put(&wqe::end_of_list());
+        }
+        self.work.recv.push(counter.into(), wr.wr_id);
+        self.rq_posted = counter.wrapping_add(1);
+        Ok(())
+    }
+}
+
+fn check_list(list: &[Sge], most: u32) -> Result<(), Error> {
+    if list.len() > most as usize {
+        return invalid("more pieces in sg_list than the queue pair was created for");
+    }
+    if list.iter().any(|sge| sge.length & wqe::INLINE_SEG != 0) {
+        return invalid("a piece in sg_list has 2^31 bytes or more");
+    }
+    Ok(())
+}
+
+/// Writes dwords into a queue, a power of two of them, around its end.
+struct Writer<'q> {
+    queue: &'q [AtomicU32],
+    at: usize,
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn skip(&mut self, words: usize) {
+        self.at += words;
+    }
+
+    #[inline]
+    fn put(&mut self, words: &[Be32]) {
+        for word in words {
+            if let Some(place) = self.queue.get(self.at & (self.queue.len().wrapping_sub(1))) {
+                place.store(word.to_raw(), Ordering::Relaxed);
+            }
+            self.at += 1;
+        }
+    }
+
+    /// Writes a data segment for each piece that is not empty; how many.
+    #[inline]
+    fn list(&mut self, list: &[Sge]) -> usize {
+        let pieces = list.iter().filter(|sge| sge.length != 0);
+        pieces.map(|sge| self.put(&wqe::data(sge.length, sge.lkey, sge.addr))).count()
+    }
+
+    /// Writes inlined data with its header, padded with zeros; the number of segments.
+    #[inline]
+    fn inline(&mut self, data: &[u8]) -> usize {
+        if data.is_empty() {
+            return 0;
+        }
+        let segments = wqe::inline_segments(data.len());
+        let end = self.at + segments * (SEGMENT / 4);
+        self.put(&[wqe::inline_header(data.len() as u32)]);
+        for chunk in data.chunks(4) {
+            let mut bytes = [0; 4];
+            for (to, from) in bytes.iter_mut().zip(chunk) {
+                *to = *from;
+            }
+            self.put(&[Be32::from_raw(u32::from_ne_bytes(bytes))]);
+        }
+        while self.at < end {
+            self.put(&[Be32::ZERO]);
+        }
+        segments
+    }
+}
