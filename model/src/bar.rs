@@ -13,7 +13,7 @@ const INIT_SEGMENT_END: usize = 0x2000;
 
 /// Reads 32 bits at `offset`, as a number of the bus (little-endian).
 pub(crate) fn read32(dev: &mut Device, offset: usize) -> u32 {
-    if !dev.present || !in_range(dev, offset, 4) {
+    if !dev.reachable() || !in_range(dev, offset, 4) {
         return u32::MAX;
     }
     if offset < INIT_SEGMENT_END { dev.init_segment_read(offset).swap_bytes() } else { 0 }
@@ -21,7 +21,7 @@ pub(crate) fn read32(dev: &mut Device, offset: usize) -> u32 {
 
 /// Writes 4 or 8 bytes at `offset`.
 pub(crate) fn write(dev: &mut Device, offset: usize, bytes: &[u8]) {
-    if !dev.present || !in_range(dev, offset, bytes.len()) {
+    if !dev.reachable() || !in_range(dev, offset, bytes.len()) {
         return;
     }
     if offset < INIT_SEGMENT_END {
@@ -34,7 +34,7 @@ pub(crate) fn write(dev: &mut Device, offset: usize, bytes: &[u8]) {
 }
 
 fn in_range(dev: &mut Device, offset: usize, width: usize) -> bool {
-    if offset % width != 0 {
+    if !offset.is_multiple_of(width) {
         dev.violate(ViolationKind::BarMisaligned, format!("{width} bytes at {offset:#x}"));
         return false;
     }
@@ -57,7 +57,7 @@ fn uar_write(dev: &mut Device, page: u32, offset: usize, bytes: &[u8]) {
         (0x48, 4) => eq::doorbell(dev, page, be32(bytes, 0), false),
         (0x20 | 0x24, 4) => half(dev, page, offset, bytes),
         (0x800.., 4) if offset % 0x100 < 8 => half(dev, page, offset, bytes),
-        (0x800.., 8) if offset % 0x100 == 0 => data::sq_doorbell(dev, page, be64(bytes, 0)),
+        (0x800.., 8) if offset.is_multiple_of(0x100) => data::sq_doorbell(dev, page, be64(bytes, 0)),
         // What follows a BlueFlame doorbell: the rest of the work request. It is read from the queue instead.
         (0x800.., 8) => (),
         _ => {
@@ -77,7 +77,7 @@ fn half(dev: &mut Device, page: u32, offset: usize, bytes: &[u8]) {
         return;
     }
     dev.half_doorbell = None;
-    let (high, low) = if offset % 8 == 0 { (word, first) } else { (first, word) };
+    let (high, low) = if offset.is_multiple_of(8) { (word, first) } else { (first, word) };
     let value = u64::from(high) << 32 | u64::from(low);
     if offset < 0x800 { data::cq_arm(dev, page, value) } else { data::sq_doorbell(dev, page, value) }
 }

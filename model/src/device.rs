@@ -1,11 +1,19 @@
 //! The device: all state behind the PCI function, and what every part of it needs — time, memory access, interrupts, and
 //! a place to record violations.
 
+use std::time::Instant;
+
+use crate::cmdif::CommandInterface;
 use crate::config::ModelConfig;
 use crate::data;
 use crate::dma::{DmaFault, DmaSpace};
 use crate::eq;
+use crate::hca::{Hca, HcaState};
+use crate::iseg::InitSegment;
+use crate::knobs::Faults;
 use crate::objects::{Buffer, Objects};
+use crate::pages::Pages;
+use crate::pci::{ConfigAction, ConfigSpace};
 use crate::time::{Clock, Due};
 use crate::violation::{Violation, ViolationKind};
 
@@ -19,16 +27,24 @@ pub(crate) struct Device {
     pub(crate) config: ModelConfig,
     pub(crate) clock: Clock,
     pub(crate) dma: DmaSpace,
+    pub(crate) pci: ConfigSpace,
+    pub(crate) iseg: InitSegment,
+    pub(crate) cmdif: CommandInterface,
+    pub(crate) hca: Hca,
+    pub(crate) pages: Pages,
+    pub(crate) faults: Faults,
     pub(crate) objects: Objects,
     pub(crate) data: data::DataPath,
     pub(crate) irqs: Irqs,
     pub(crate) violations: Vec<Violation>,
     /// The function answers; false after a surprise removal.
     pub(crate) present: bool,
-    /// The bus-master bit.
-    pub(crate) bus_master: bool,
     /// First half of an 8-byte doorbell that came as two writes: UAR page, offset, value.
     pub(crate) half_doorbell: Option<(u32, usize, u32)>,
+    /// Turns of a wait loop in which nothing happened.
+    idle: u32,
+    /// When the device was tied to the wall clock, and the model time then.
+    wall: Option<(Instant, u64)>,
     rng: u64,
 }
 
@@ -46,6 +62,15 @@ impl Irqs {
         self.pending.get_mut(vector as usize).is_some_and(std::mem::take)
     }
 
+    /// Whether any has fired.
+    pub(crate) fn any(&self) -> bool {
+        self.pending.contains(&true)
+    }
+
+    fn clear(&mut self) {
+        self.pending.fill(false);
+    }
+
     fn raise(&mut self, vector: u32) {
         if let Some(pending) = self.pending.get_mut(vector as usize) {
             *pending = true;
@@ -57,7 +82,15 @@ impl Irqs {
 impl Device {
     pub(crate) fn new(config: ModelConfig) -> Self {
         let irqs = Irqs { pending: vec![false; config.vectors as usize], raised: 0 };
+        let mut pci = ConfigSpace::new(&config);
+        pci.turn_on();
         Self {
+            pci,
+            iseg: InitSegment::new(config.boot_ns),
+            cmdif: CommandInterface::default(),
+            hca: Hca::new(&config),
+            pages: Pages::default(),
+            faults: Faults::default(),
             rng: config.seed ^ 0x9e37_79b9_7f4a_7c15,
             dma: DmaSpace::new(IOVA_BASE),
             clock: Clock::default(),
@@ -66,8 +99,9 @@ impl Device {
             irqs,
             violations: Vec::new(),
             present: true,
-            bus_master: true,
             half_doorbell: None,
+            idle: 0,
+            wall: None,
             config,
         }
     }
@@ -92,6 +126,7 @@ impl Device {
     /// Runs what is due by now.
     pub(crate) fn run(&mut self) {
         while let Some(due) = self.clock.pop_due() {
+            self.stir();
             match due {
                 Due::CommandDone { slot, ticket } => self.command_done(slot, ticket),
                 Due::Event(late) => eq::deliver(self, late),
@@ -112,7 +147,7 @@ impl Device {
 
     /// Raises MSI-X interrupt `vector`.
     pub(crate) fn interrupt(&mut self, vector: u32) {
-        if self.bus_master && self.present {
+        if self.on_bus() {
             self.irqs.raise(vector);
         }
     }
@@ -129,7 +164,7 @@ impl Device {
 
     /// The device reads `buf.len()` bytes. A range that is not mapped is a violation; `what` names the purpose in it.
     pub(crate) fn dma_read(&mut self, what: &str, iova: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
-        if !self.bus_master || !self.present {
+        if !self.on_bus() {
             return Err(DmaFault::Blocked);
         }
         let done = self.dma.read(iova, buf);
@@ -139,7 +174,7 @@ impl Device {
     /// The device writes `buf`, lowest address first, the last word with release ordering. A range that is not mapped is a
     /// violation; `what` names the purpose in it.
     pub(crate) fn dma_write(&mut self, what: &str, iova: u64, buf: &[u8]) -> Result<(), DmaFault> {
-        if !self.bus_master || !self.present {
+        if !self.on_bus() {
             return Err(DmaFault::Blocked);
         }
         let done = self.dma.write(iova, buf);
@@ -171,13 +206,103 @@ impl Device {
         self.dma_write(what, iova, buf)
     }
 
-    /// What the device may still access at any of `len` bytes from `iova` on, in words.
-    pub(crate) fn owner_of(&self, iova: u64, len: u64) -> Option<String> {
-        if self.bus_master { self.objects.owner_of(iova, len) } else { None }
+    /// Whether the function is there and may access memory.
+    pub(crate) fn on_bus(&self) -> bool {
+        self.present && self.pci.bus_master()
     }
 
-    /// A command's time has come.
-    fn command_done(&mut self, slot: u8, ticket: u64) {
-        let _ = (slot, ticket);
+    /// Whether the function answers to register accesses.
+    pub(crate) fn reachable(&self) -> bool {
+        self.present && self.pci.memory_space()
+    }
+
+    /// What the device may still access at any of `len` bytes from `iova` on, in words.
+    pub(crate) fn owner_of(&self, iova: u64, len: u64) -> Option<String> {
+        if !self.on_bus() {
+            return None;
+        }
+        if self.pages.owns(iova, len) {
+            return Some("firmware's pages".into());
+        }
+        if self.cmdif.owns(iova, len, self.hca.state != HcaState::Disabled) {
+            return Some("the command interface".into());
+        }
+        self.objects.owner_of(iova, len)
+    }
+
+    /// Memory is given back to the host: the device must not own it.
+    pub(crate) fn check_not_owned(&mut self, iova: u64, len: usize) {
+        if let Some(owner) = self.owner_of(iova, len as u64) {
+            self.violate(ViolationKind::FreedWhileOwned, format!("{len} bytes at {iova:#x}, in use by {owner}"));
+        }
+    }
+
+    /// The function is pulled out: nothing is reached any more in either direction.
+    pub(crate) fn remove(&mut self) {
+        self.stop();
+        self.cmdif.reset();
+        self.present = false;
+    }
+
+    /// Something happens: a wait loop that starts now is not an idle one.
+    pub(crate) fn stir(&mut self) {
+        self.idle = 0;
+    }
+
+    /// How far the clock moves in the next turn of a wait loop: doubled while nothing happens, up to `most`.
+    pub(crate) fn relax_step(&mut self, most: u64) -> u64 {
+        let step = self.config.relax_ns.checked_shl(self.idle).unwrap_or(most).min(most);
+        self.idle = (self.idle + 1).min(32);
+        step.max(1)
+    }
+
+    /// Ties the clock to the wall clock from now on.
+    pub(crate) fn start_wall_clock(&mut self) {
+        self.wall = Some((Instant::now(), self.clock.now()));
+    }
+
+    /// The present by the wall clock.
+    pub(crate) fn wall_now(&self) -> u64 {
+        self.wall.map_or(self.clock.now(), |(start, base)| base + start.elapsed().as_nanos() as u64)
+    }
+
+    /// Forgets all objects, as a teardown does.
+    pub(crate) fn drop_objects(&mut self) {
+        self.objects = Objects::default();
+        data::reset(self);
+    }
+
+    /// Stops all that goes on and drops all objects and pages: what a reset does, and losing the bus.
+    fn stop(&mut self) {
+        self.clock.clear();
+        self.pages.reset();
+        self.drop_objects();
+        self.half_doorbell = None;
+        self.irqs.clear();
+        self.hca = Hca::new(&self.config);
+    }
+
+    /// A function-level reset: everything is as after power-on, and firmware boots.
+    pub(crate) fn reset(&mut self) {
+        self.stop();
+        self.cmdif.reset();
+        self.pci = ConfigSpace::new(&self.config);
+        let booted_at = self.clock.now().saturating_add(self.config.boot_ns);
+        self.iseg = InitSegment::new(booted_at);
+    }
+
+    /// A write to configuration space.
+    pub(crate) fn config_write(&mut self, offset: usize, width: usize, value: u32) {
+        if !self.present {
+            return;
+        }
+        match self.pci.write(offset, width, value) {
+            ConfigAction::Reset => self.reset(),
+            ConfigAction::BusMaster(false) => {
+                self.stop();
+                self.cmdif.abandon();
+            }
+            ConfigAction::BusMaster(true) | ConfigAction::Nothing => (),
+        }
     }
 }

@@ -9,19 +9,31 @@
 
 mod bar;
 mod bytes;
+mod caps;
+mod cmdif;
+mod command;
 mod config;
 mod data;
 mod device;
 mod dma;
 mod eq;
+mod hca;
 mod iseg;
+mod knobs;
 mod model;
 mod objects;
+mod pages;
+mod pci;
 mod port;
+mod record;
 mod time;
 mod violation;
+mod vport;
 
+pub use command::syndrome_text;
 pub use config::{CapConfig, DEVICE_ID_CX5_PF, DEVICE_ID_CX5_VF, DEVICE_ID_GENERIC_VF, ModelConfig};
 pub use data::DataFault;
-pub use model::Model;
+pub use knobs::{Effect, Fault, Match};
+pub use model::{Model, ModelThread};
+pub use record::CommandRecord;
 pub use violation::{Violation, ViolationKind};

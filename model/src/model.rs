@@ -1,36 +1,205 @@
 //! The handle that users hold.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use crate::bar;
 use crate::config::ModelConfig;
 use crate::device::Device;
+use crate::eq::{self, Event};
+use crate::knobs::Fault;
+use crate::record::CommandRecord;
 use crate::violation::Violation;
+
+/// Longest jump of the virtual clock in one wait, in nanoseconds.
+const LONGEST_WAIT: u64 = 1_000_000_000;
+/// Longest step of `relax`, in nanoseconds.
+const LONGEST_RELAX: u64 = 1_000_000;
+/// How long the device's thread sleeps when nothing is due.
+const IDLE: Duration = Duration::from_millis(1);
 
 /// A software ConnectX function. Clones are handles to the same function.
 ///
 /// It is a [`Platform`](mlx5_hw::platform::Platform) (memory, clock, interrupts) and a
-/// [`Bar`](mlx5_hw::platform::Bar) (registers) in one.
+/// [`Bar`](mlx5_hw::platform::Bar) (registers) in one. Time stands still but for [`step`](Self::step) and for the
+/// driver's own waiting, unless [`spawn`](Self::spawn) ties it to the wall clock.
 #[derive(Clone)]
 pub struct Model {
-    device: Arc<Mutex<Device>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    device: Mutex<Device>,
+    /// Register writes on their way to a device that runs on its own thread.
+    posted: Mutex<VecDeque<Posted>>,
+    /// Something was posted.
+    doorbell: Condvar,
+    /// An interrupt may have fired.
+    interrupt: Condvar,
+    /// The device runs on its own thread.
+    threaded: AtomicBool,
+}
+
+struct Posted {
+    offset: usize,
+    bytes: [u8; 8],
+    len: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Model {
     /// A function as a port hands it over: reset, memory space and bus mastering on.
     pub fn new(config: ModelConfig) -> Self {
-        Self { device: Arc::new(Mutex::new(Device::new(config))) }
+        let shared = Shared {
+            device: Mutex::new(Device::new(config)),
+            posted: Mutex::default(),
+            doorbell: Condvar::new(),
+            interrupt: Condvar::new(),
+            threaded: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
-    /// The device, locked.
+    /// The device, locked, with all register writes that were posted done and the wall clock caught up with.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Device> {
-        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut dev = lock(&self.shared.device);
+        if self.is_threaded() {
+            self.catch_up(&mut dev);
+        }
+        dev
     }
 
-    /// Lets `ns` nanoseconds pass.
+    fn catch_up(&self, dev: &mut Device) {
+        let now = dev.wall_now();
+        dev.advance(now);
+        loop {
+            let Some(write) = lock(&self.shared.posted).pop_front() else { break };
+            bar::write(dev, write.offset, &write.bytes[..write.len]);
+            dev.run();
+        }
+        if dev.irqs.any() {
+            self.shared.interrupt.notify_all();
+        }
+    }
+
+    pub(crate) fn is_threaded(&self) -> bool {
+        self.shared.threaded.load(Ordering::Acquire)
+    }
+
+    /// A register write of 4 or 8 bytes.
+    pub(crate) fn register_write(&self, offset: usize, data: &[u8]) {
+        if self.is_threaded() {
+            let mut bytes = [0; 8];
+            bytes[..data.len()].copy_from_slice(data);
+            lock(&self.shared.posted).push_back(Posted { offset, bytes, len: data.len() });
+            self.shared.doorbell.notify_one();
+            return;
+        }
+        let mut dev = self.lock();
+        dev.stir();
+        bar::write(&mut dev, offset, data);
+        dev.run();
+    }
+
+    /// The time, which asking moves on a little.
+    pub(crate) fn tick(&self) -> u64 {
+        let mut dev = self.lock();
+        if !self.is_threaded() {
+            let until = dev.clock.now().saturating_add(dev.config.now_ns);
+            dev.advance(until);
+        }
+        dev.clock.now()
+    }
+
+    /// A turn of a wait loop: time moves on, further with each turn in which nothing happens, but never past what is due.
+    pub(crate) fn relax_once(&self) {
+        if self.is_threaded() {
+            std::thread::yield_now();
+            return;
+        }
+        let mut dev = self.lock();
+        let step = dev.relax_step(LONGEST_RELAX);
+        let until = dev.clock.now().saturating_add(step);
+        let until = dev.clock.next_due().map_or(until, |due| due.min(until));
+        dev.advance(until);
+    }
+
+    /// Waits for interrupt `vector` until `deadline`: the virtual clock jumps from one due thing to the next.
+    pub(crate) fn wait_for(&self, vector: u32, deadline: u64) {
+        if self.is_threaded() {
+            return self.wait_on_thread(vector, deadline);
+        }
+        let mut dev = self.lock();
+        let end = deadline.min(dev.clock.now().saturating_add(LONGEST_WAIT));
+        loop {
+            dev.run();
+            if dev.irqs.take(vector) || dev.clock.now() >= end {
+                return;
+            }
+            let next = dev.clock.next_due().map_or(end, |due| due.min(end));
+            dev.clock.advance_to(next);
+        }
+    }
+
+    fn wait_on_thread(&self, vector: u32, deadline: u64) {
+        let started = Instant::now();
+        let mut dev = self.lock();
+        let end = deadline.min(dev.clock.now().saturating_add(LONGEST_WAIT));
+        let most = Duration::from_nanos(end.saturating_sub(dev.clock.now()));
+        while !dev.irqs.take(vector) {
+            let Some(left) = most.checked_sub(started.elapsed()).filter(|left| !left.is_zero()) else { return };
+            let waited = self.shared.interrupt.wait_timeout(dev, left.min(IDLE));
+            dev = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.catch_up(&mut dev);
+        }
+    }
+
+    /// Lets `ns` nanoseconds pass. In threaded mode time passes by itself and this only runs what is due.
     pub fn step(&self, ns: u64) {
         let mut dev = self.lock();
-        let until = dev.clock.now().saturating_add(ns);
-        dev.advance(until);
+        if !self.is_threaded() {
+            let until = dev.clock.now().saturating_add(ns);
+            dev.advance(until);
+        }
+    }
+
+    /// Runs the device on a thread of its own and by the wall clock, until the guard is dropped. Register writes are handed
+    /// over to it. Once at a time: a second call while a guard lives gives a guard that does nothing.
+    ///
+    /// # Errors
+    /// When the system has no thread to give.
+    pub fn spawn(&self) -> std::io::Result<ModelThread> {
+        if self.shared.threaded.load(Ordering::Acquire) {
+            return Ok(ModelThread { model: self.clone(), handle: None });
+        }
+        lock(&self.shared.device).start_wall_clock();
+        self.shared.threaded.store(true, Ordering::Release);
+        let model = self.clone();
+        let spawned = std::thread::Builder::new().name("mlx5-model".into()).spawn(move || model.run_thread());
+        if spawned.is_err() {
+            self.shared.threaded.store(false, Ordering::Release);
+        }
+        Ok(ModelThread { model: self.clone(), handle: Some(spawned?) })
+    }
+
+    fn run_thread(&self) {
+        while self.is_threaded() {
+            let due = {
+                let dev = self.lock();
+                dev.clock.next_due().map(|due| due.saturating_sub(dev.clock.now()))
+            };
+            let sleep = due.map_or(IDLE, |ns| Duration::from_nanos(ns).min(IDLE));
+            let posted = lock(&self.shared.posted);
+            if posted.is_empty() && !sleep.is_zero() {
+                drop(self.shared.doorbell.wait_timeout(posted, sleep));
+            }
+        }
     }
 
     /// The rules that the driver has broken so far.
@@ -38,14 +207,112 @@ impl Model {
         self.lock().violations.clone()
     }
 
+    /// The violations so far, which are forgotten: for tests that commit them on purpose.
+    pub fn take_violations(&self) -> Vec<Violation> {
+        std::mem::take(&mut self.lock().violations)
+    }
+
+    /// The commands that the device has taken so far, in order.
+    pub fn commands(&self) -> Vec<CommandRecord> {
+        self.lock().cmdif.records.clone()
+    }
+
     /// Memory that the driver has allocated and not freed: ranges and bytes.
     pub fn dma_outstanding(&self) -> (usize, usize) {
         self.lock().dma.outstanding()
+    }
+
+    /// Pages that firmware has.
+    pub fn firmware_pages(&self) -> usize {
+        self.lock().pages.count()
+    }
+
+    /// Interrupts raised so far.
+    pub fn interrupts(&self) -> u64 {
+        self.lock().irqs.raised
+    }
+
+    /// Reads `width` bytes (1, 2 or 4) of PCI configuration space, as a little-endian number.
+    pub fn config_read(&self, offset: usize, width: usize) -> u32 {
+        let dev = self.lock();
+        if dev.present { dev.pci.read(offset, width) } else { u32::MAX }
+    }
+
+    /// Writes `width` bytes (1, 2 or 4) of PCI configuration space. Bit 15 of the device control register (0x68) resets the
+    /// function; without the bus-master bit (command register, 0x04) it stops and drops what it has.
+    pub fn config_write(&self, offset: usize, width: usize, value: u32) {
+        self.lock().config_write(offset, width, value);
+    }
+
+    /// Resets the function and hands it over as a port does. Returns false when it is gone.
+    pub(crate) fn reset_function(&self) -> bool {
+        let mut dev = self.lock();
+        if !dev.present {
+            return false;
+        }
+        dev.reset();
+        dev.pci.turn_on();
+        true
+    }
+
+    /// Lets something go wrong, now or at a command to come.
+    pub fn inject(&self, fault: Fault) {
+        let mut dev = self.lock();
+        dev.stir();
+        match fault {
+            Fault::Command { at, effect } => dev.faults.add(at, effect),
+            Fault::StrayCommandEvent(slots) => eq::report(&mut dev, Event::command(slots)),
+            Fault::StrayCompletionEvent { eqn, cqn } => eq::post(&mut dev, eqn, Event::completion(cqn)),
+            Fault::PageRequest(pages) => {
+                dev.request_pages(pages);
+            }
+            Fault::Health { syndrome, severity, request_reset } => {
+                dev.iseg.health = (syndrome, severity, request_reset);
+            }
+            Fault::CounterStuck => dev.faults.counter_stuck_at = Some(dev.clock.now()),
+            Fault::Removed => dev.remove(),
+            Fault::NeverBoots => dev.faults.never_boots = true,
+        }
+        if dev.irqs.any() {
+            self.shared.interrupt.notify_all();
+        }
+    }
+
+    /// Takes back all faults that still wait for their time, and the lasting ones; a removed function comes back as after
+    /// power-on.
+    pub fn clear_faults(&self) {
+        let mut dev = self.lock();
+        dev.faults = Default::default();
+        dev.iseg.health = (0, 0, false);
+        if !dev.present {
+            dev.present = true;
+            dev.reset();
+            dev.pci.turn_on();
+        }
     }
 }
 
 impl Default for Model {
     fn default() -> Self {
         Self::new(ModelConfig::default())
+    }
+}
+
+/// Guard of a model that runs on its own thread; dropping it stops the thread, and time stands still again.
+pub struct ModelThread {
+    model: Model,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Drop for ModelThread {
+    fn drop(&mut self) {
+        let Some(handle) = self.handle.take() else { return };
+        // What was posted is done before the mode changes.
+        let dev = self.model.lock();
+        self.model.shared.threaded.store(false, Ordering::Release);
+        drop(dev);
+        self.model.shared.doorbell.notify_one();
+        // A thread that panicked has nothing more to say here.
+        let _ = handle.join();
     }
 }

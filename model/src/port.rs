@@ -6,7 +6,6 @@ use mlx5_hw::platform::{Bar, DmaMem, Platform, PlatformError};
 
 use crate::bar;
 use crate::model::Model;
-use crate::violation::ViolationKind;
 
 // SAFETY: memory comes zeroed from the host's allocator with the alignment asked for, stays valid until `free`, and the
 // device reaches it only while it is mapped, through atomics, under the lock that `free` takes too.
@@ -17,24 +16,25 @@ unsafe impl Platform for Model {
 
     unsafe fn free(&self, mem: DmaMem) {
         let mut dev = self.lock();
-        if let Some(owner) = dev.owner_of(mem.iova(), mem.size() as u64) {
-            let detail = format!("{} bytes at {:#x}, in use by {owner}", mem.size(), mem.iova());
-            dev.violate(ViolationKind::FreedWhileOwned, detail);
-        }
+        dev.check_not_owned(mem.iova(), mem.size());
         dev.dma.free(mem.iova());
     }
 
     fn now(&self) -> u64 {
-        let mut dev = self.lock();
-        let until = dev.clock.now() + dev.config.now_ns;
-        dev.advance(until);
-        until
+        self.tick()
     }
 
     fn relax(&self) {
-        let mut dev = self.lock();
-        let until = dev.clock.now() + dev.config.relax_ns;
-        dev.advance(until);
+        self.relax_once();
+    }
+
+    fn reset(&self) -> Result<(), PlatformError> {
+        // ENODEV: a function that is gone cannot confirm a reset.
+        if self.reset_function() { Ok(()) } else { Err(PlatformError::Os(19)) }
+    }
+
+    fn wait(&self, vector: u32, deadline: u64) {
+        self.wait_for(vector, deadline);
     }
 
     unsafe fn map(&self, ptr: NonNull<u8>, len: usize) -> Result<u64, PlatformError> {
@@ -44,6 +44,8 @@ unsafe impl Platform for Model {
 
     unsafe fn unmap(&self, iova: u64, len: usize) -> Result<(), PlatformError> {
         let mut dev = self.lock();
+        dev.check_not_owned(iova, len);
+        // EINVAL: nothing like that is mapped.
         if dev.dma.unmap(iova, len) { Ok(()) } else { Err(PlatformError::Os(22)) }
     }
 }
@@ -59,14 +61,10 @@ unsafe impl Bar for Model {
     }
 
     fn write32(&self, offset: usize, value: u32) {
-        let mut dev = self.lock();
-        bar::write(&mut dev, offset, &value.to_le_bytes());
-        dev.run();
+        self.register_write(offset, &value.to_le_bytes());
     }
 
     fn write64(&self, offset: usize, value: u64) {
-        let mut dev = self.lock();
-        bar::write(&mut dev, offset, &value.to_le_bytes());
-        dev.run();
+        self.register_write(offset, &value.to_le_bytes());
     }
 }

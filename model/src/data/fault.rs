@@ -106,7 +106,7 @@ impl Faults {
 impl Model {
     /// Lets `fault` happen once, after `skip` messages or completions (whichever it hits) have passed unharmed. Faults
     /// that are waiting at a reset of the function stay.
-    pub fn inject(&self, fault: DataFault, skip: u64) {
+    pub fn inject_data(&self, fault: DataFault, skip: u64) {
         self.lock().data.faults.waiting.push_back((fault, skip));
     }
 }

@@ -21,6 +21,8 @@ use crate::device::Device;
 use crate::objects::QpState;
 
 pub use fault::DataFault;
+pub(crate) use mkey::RESERVED_LKEY;
+pub(crate) use wqe::TERMINATE_LKEY;
 
 /// A timer of the data path. The ticket tells which use of the number it belongs to; an old one is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

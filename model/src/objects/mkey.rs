@@ -24,10 +24,6 @@ pub(crate) struct Mkey {
     /// `free`: not usable until a UMR gives it a meaning.
     pub(crate) free: bool,
     pub(crate) mode: AccessMode,
-    /// `a`: remote atomics allowed.
-    pub(crate) atomic: bool,
-    pub(crate) remote_write: bool,
-    pub(crate) remote_read: bool,
     pub(crate) local_write: bool,
     pub(crate) local_read: bool,
     /// QP that alone may use it; 0xffffff for any.
@@ -59,9 +55,6 @@ impl Mkey {
             context: context.to_vec(),
             free: bit_at(context, 1),
             mode,
-            atomic: bit_at(context, 2 * 8 + 1),
-            remote_write: bit_at(context, 2 * 8 + 2),
-            remote_read: bit_at(context, 2 * 8 + 3),
             local_write: bit_at(context, 2 * 8 + 4),
             local_read: bit_at(context, 2 * 8 + 5),
             qpn: be24(context, 0x4),

@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use super::{Buffer, page_offset};
-use crate::bytes::{be16, be24, be32, be64, bit_at, bits, put_bits, u8_at};
+use crate::bytes::{be16, be24, be64, bit_at, bits, put_bits, u8_at};
 
 /// State of a queue pair (`qpc.state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,9 +86,6 @@ pub(crate) struct Qp {
     pub(crate) cqn_recv: u32,
     /// Device address of the doorbell record: receive counter, then send counter.
     pub(crate) dbr_addr: u64,
-    /// `cs_req`, `cs_res`: how completions may carry data (scatter to CQE).
-    pub(crate) cs_req: u8,
-    pub(crate) cs_res: u8,
     pub(crate) wq_signature: bool,
     pub(crate) remote_qpn: u32,
     pub(crate) path: Path,
@@ -97,18 +94,10 @@ pub(crate) struct Qp {
     pub(crate) next_send_psn: u32,
     pub(crate) next_rcv_psn: u32,
     pub(crate) min_rnr_nak: u8,
-    /// `rre`, `rwe`, `rae`: what the remote side may do.
-    pub(crate) remote_read: bool,
-    pub(crate) remote_write: bool,
-    pub(crate) remote_atomic: bool,
-    pub(crate) q_key: u32,
     /// Counters that the data path keeps: send blocks and receive entries taken.
     pub(crate) sq_consumer: u16,
     pub(crate) rq_consumer: u16,
 }
-
-/// Bytes of a context.
-pub(crate) const QPC_BYTES: usize = 0xe8;
 
 impl Qp {
     /// Reads a context and the page list behind it, as CREATE_QP carries them.
@@ -137,8 +126,6 @@ impl Qp {
             cqn_send: be24(c, 0x7d),
             cqn_recv: be24(c, 0x9d),
             dbr_addr: be64(c, 0xa0),
-            cs_req: u8_at(c, 0xc6),
-            cs_res: u8_at(c, 0xc7),
             wq_signature: bit_at(c, 0x4 * 8),
             remote_qpn: be24(c, 0x15),
             path: Path::decode(c.get(0x18..0x44).unwrap_or(&[])),
@@ -147,13 +134,21 @@ impl Qp {
             next_send_psn: be24(c, 0x79),
             next_rcv_psn: be24(c, 0x95),
             min_rnr_nak: bits(c, 0x94 * 8 + 3, 5) as u8,
-            remote_read: bit_at(c, 0x92 * 8),
-            remote_write: bit_at(c, 0x92 * 8 + 1),
-            remote_atomic: bit_at(c, 0x92 * 8 + 2),
-            q_key: be32(c, 0xa8),
             sq_consumer: 0,
             rq_consumer: 0,
         }
+    }
+
+    /// Reads the context again after a transition has changed it; state, memory and counters stay.
+    pub(crate) fn refresh(&mut self) {
+        let fresh = Self::decode(&self.context, &[]);
+        *self = Self {
+            state: self.state,
+            buffer: self.buffer.clone(),
+            sq_consumer: self.sq_consumer,
+            rq_consumer: self.rq_consumer,
+            ..fresh
+        };
     }
 
     /// Whether it has a receive queue of its own.

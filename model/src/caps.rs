@@ -1,0 +1,208 @@
+//! Capability pages: what the function can do at most, and what is in force.
+
+use crate::bytes::{bits, put_bits};
+use crate::config::CapConfig;
+use crate::data::FREQUENCY_KHZ;
+use crate::hca::ROCE_ADDRESSES;
+
+/// Bytes of a capability page.
+pub(crate) const CAP_BYTES: usize = 4096;
+/// Capability types.
+pub(crate) const TYPE_GENERAL: u16 = 0;
+pub(crate) const TYPE_ROCE: u16 = 4;
+
+/// One capability of the general page: byte, bit in it, width; current and maximum value.
+struct Cap {
+    name: &'static str,
+    bit: usize,
+    width: usize,
+    current: u64,
+    max: u64,
+}
+
+/// The capability pages.
+pub(crate) struct Caps {
+    general: Vec<Cap>,
+    roce: Option<Vec<u8>>,
+}
+
+/// Why SET_HCA_CAP was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CapError {
+    /// A value is above its maximum.
+    Maximum(&'static str),
+    /// A bit is set that no capability of this function has.
+    Unknown(usize),
+    /// A value that is neither off nor on.
+    Checksum,
+}
+
+impl Caps {
+    pub(crate) fn new(config: &CapConfig) -> Self {
+        let fixed = FIXED.iter().chain(&SIZES).map(|(name, byte, bit, width, value)| Cap {
+            name,
+            bit: byte * 8 + bit,
+            width: *width,
+            current: *value,
+            max: *value,
+        });
+        let mut caps = Self { general: fixed.collect(), roce: config.roce.then(roce_page) };
+        for (name, byte, bit, width, value) in configured(config) {
+            caps.general.push(Cap { name, bit: byte * 8 + bit, width, current: value, max: value });
+        }
+        // Firmware says with 1 that it can check signatures; a driver sets 0 (off) or 3 (on).
+        caps.general.push(Cap { name: "cmdif_checksum", bit: 0x42 * 8, width: 2, current: 1, max: 3 });
+        // 128 partition keys at most (code 0); a driver may ask for fewer codes.
+        caps.general.push(Cap { name: "pkey_table_size", bit: 0x32 * 8, width: 16, current: 0, max: 5 });
+        caps
+    }
+
+    /// The value in force of a general capability; 0 for one that the function does not have.
+    pub(crate) fn current(&self, name: &str) -> u64 {
+        self.general.iter().find(|cap| cap.name == name).map_or(0, |cap| cap.current)
+    }
+
+    /// The page of a type, current or maximum; `None` when the type does not exist here.
+    pub(crate) fn page(&self, kind: u16, current: bool) -> Option<Vec<u8>> {
+        match kind {
+            TYPE_GENERAL => {
+                let mut page = vec![0; CAP_BYTES];
+                for cap in &self.general {
+                    put_bits(&mut page, cap.bit, cap.width, if current { cap.current } else { cap.max });
+                }
+                Some(page)
+            }
+            TYPE_ROCE => self.roce.clone(),
+            _ => None,
+        }
+    }
+
+    /// Puts a general page in force.
+    pub(crate) fn set_general(&mut self, page: &[u8]) -> Result<(), CapError> {
+        let mut rest = page.to_vec();
+        for cap in &self.general {
+            let value = bits(page, cap.bit, cap.width);
+            if value > cap.max {
+                return Err(CapError::Maximum(cap.name));
+            }
+            if cap.name == "cmdif_checksum" && value == 2 {
+                return Err(CapError::Checksum);
+            }
+            put_bits(&mut rest, cap.bit, cap.width, 0);
+        }
+        if let Some(at) = rest.iter().position(|byte| *byte != 0) {
+            return Err(CapError::Unknown(at));
+        }
+        for cap in &mut self.general {
+            cap.current = bits(page, cap.bit, cap.width);
+        }
+        Ok(())
+    }
+}
+
+type Value = (&'static str, usize, usize, usize, u64);
+
+/// Yes-or-no capabilities and small codes: name, byte, bit, width, value.
+const FIXED: [Value; 12] = [
+    ("eth_virt", 0x34, 3, 1, 1),
+    ("local_ca_ack_delay", 0x35, 3, 5, 16),
+    ("port_type", 0x36, 6, 2, 1),
+    ("umr_modify_entity_size_disabled", 0x40, 7, 1, 1),
+    ("compact_address_vector", 0x40, 0, 1, 1),
+    ("xrc", 0x47, 4, 1, 1),
+    ("uar_4k", 0x48, 0, 1, 1),
+    ("log_pg_sz", 0x4b, 0, 8, 12),
+    ("log_bf_reg_size", 0x4d, 3, 5, 9),
+    ("imaicl", 0x46, 1, 1, 1),
+    ("vhca_id", 0x6, 0, 16, 1),
+    ("max_tc", 0x39, 4, 4, 8),
+];
+
+/// Sizes: name, byte, bit, width, value.
+const SIZES: [Value; 21] = [
+    ("device_frequency_khz", 0x9c, 0, 32, FREQUENCY_KHZ as u64),
+    ("log_max_srq_sz", 0x10, 0, 8, 15),
+    ("log_max_srq", 0x15, 3, 5, 16),
+    ("max_indirection", 0x20, 0, 8, 4),
+    ("log_max_mrw_sz", 0x21, 1, 7, 0x40),
+    ("log_max_ra_req_qp", 0x29, 2, 6, 4),
+    ("log_max_ra_res_qp", 0x2b, 2, 6, 4),
+    ("log_max_msg", 0x38, 3, 5, 30),
+    ("max_wqe_sz_sq", 0x52, 0, 16, 1024),
+    ("max_wqe_sz_rq", 0x56, 0, 16, 512),
+    ("log_max_transport_domain", 0x64, 3, 5, 12),
+    ("log_max_xrcd", 0x67, 3, 5, 12),
+    ("log_max_rq", 0x6c, 3, 5, 12),
+    ("log_max_sq", 0x6d, 3, 5, 12),
+    ("log_max_tir", 0x6e, 3, 5, 10),
+    ("log_max_tis", 0x6f, 3, 5, 10),
+    ("log_max_rmp", 0x70, 3, 5, 10),
+    ("log_max_rqt", 0x71, 3, 5, 10),
+    ("log_max_rqt_size", 0x72, 3, 5, 8),
+    ("log_max_current_mc_list", 0x7e, 3, 5, 4),
+    ("log_max_current_uc_list", 0x7f, 3, 5, 4),
+];
+
+fn configured(config: &CapConfig) -> [Value; 14] {
+    let [eq, cq, qp, mkey, pd] = config.log_max.map(u64::from);
+    [
+        ("cqe_version", 0x3f, 4, 4, config.cqe_version.into()),
+        ("log_max_eq", 0x1f, 4, 4, eq),
+        ("log_max_cq", 0x1b, 3, 5, cq),
+        ("log_max_qp", 0x13, 3, 5, qp),
+        ("log_max_mkey", 0x1d, 2, 6, mkey),
+        ("log_max_pd", 0x65, 3, 5, pd),
+        ("log_max_cq_sz", 0x19, 0, 8, config.log_max_cq_sz.into()),
+        ("log_max_qp_sz", 0x11, 0, 8, config.log_max_qp_sz.into()),
+        ("log_max_eq_sz", 0x1c, 0, 8, config.log_max_eq_sz.into()),
+        ("cq_oi", 0x44, 0, 1, config.cq_oi.into()),
+        ("roce", 0x43, 5, 1, config.roce.into()),
+        ("driver_version", 0x4c, 1, 1, config.driver_version.into()),
+        ("page_request_disable", 0x0, 6, 1, config.page_request_disable.into()),
+        ("num_ports", 0x37, 0, 8, config.num_ports.into()),
+    ]
+}
+
+fn roce_page() -> Vec<u8> {
+    let mut page = vec![0; CAP_BYTES];
+    put_bits(&mut page, 0x11 * 8 + 4, 4, 6); // l3_type: IPv4 and IPv6
+    put_bits(&mut page, 0x13 * 8, 8, 4); // roce_version: v2
+    put_bits(&mut page, 0x16 * 8, 16, 4791); // r_roce_dest_udp_port
+    put_bits(&mut page, 0x18 * 8, 16, 0xffff); // r_roce_max_src_udp_port
+    put_bits(&mut page, 0x1a * 8, 16, 0xc000); // r_roce_min_src_udp_port
+    put_bits(&mut page, 0x1e * 8, 16, ROCE_ADDRESSES as u64); // roce_address_table_size
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_force_may_be_set_again_and_more_than_the_maximum_may_not() {
+        let mut caps = Caps::new(&CapConfig::default());
+        let page = caps.page(TYPE_GENERAL, true).unwrap();
+        assert_eq!(caps.set_general(&page), Ok(()));
+        let mut more = page.clone();
+        put_bits(&mut more, 0x13 * 8 + 3, 5, 18);
+        assert_eq!(caps.set_general(&more), Err(CapError::Maximum("log_max_qp")));
+        let mut stranger = page.clone();
+        stranger[0x200] = 1;
+        assert_eq!(caps.set_general(&stranger), Err(CapError::Unknown(0x200)));
+        let mut fewer = page;
+        put_bits(&mut fewer, 0x13 * 8 + 3, 5, 10);
+        assert_eq!(caps.set_general(&fewer), Ok(()));
+        assert_eq!(caps.current("log_max_qp"), 10);
+        assert_eq!(caps.page(TYPE_GENERAL, true).unwrap(), fewer);
+    }
+
+    #[test]
+    fn no_two_capabilities_share_a_bit() {
+        let caps = Caps::new(&CapConfig::default());
+        let mut page = vec![0; CAP_BYTES];
+        for cap in &caps.general {
+            assert_eq!(bits(&page, cap.bit, cap.width), 0, "{}", cap.name);
+            put_bits(&mut page, cap.bit, cap.width, u64::MAX);
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The command interface: from the doorbell to the execution of a command, and to its completion.
+
+mod complete;
+pub(crate) mod entry;
+
+use crate::bytes::be16;
+use crate::command;
+use crate::device::Device;
+use crate::eq::{self, event};
+use crate::knobs::Effect;
+use crate::record::CommandRecord;
+use crate::time::Due;
+use crate::violation::ViolationKind;
+use entry::{BLOCK_BYTES, BLOCK_DATA, ENTRY_BYTES, Entry, INLINE, delivery};
+
+/// Log2 of command slots, and of bytes between them.
+pub(crate) const LOG_SLOTS: u32 = 5;
+pub(crate) const LOG_STRIDE: u32 = 6;
+const SLOTS: u32 = 1 << LOG_SLOTS;
+/// No command is longer: a page list of half a million pages.
+const MAX_LENGTH: usize = 4 << 20;
+/// The most commands kept in the trace.
+const MAX_RECORDS: usize = 1 << 16;
+
+/// State of the command interface.
+#[derive(Default)]
+pub(crate) struct CommandInterface {
+    /// Device address of the queue; `None` until the driver has written it.
+    pub(crate) queue: Option<u64>,
+    slots: [Option<Pending>; SLOTS as usize],
+    tickets: u64,
+    /// Commands taken since the model was made.
+    count: u64,
+    pub(crate) records: Vec<CommandRecord>,
+}
+
+/// Why a command that was taken does not complete in the ordinary way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// It does.
+    None,
+    /// It never completes.
+    Forever,
+    /// It waits for another command to complete.
+    NextCommand,
+    /// It is executed when firmware has this many pages.
+    Pages(usize),
+}
+
+/// A command that was taken and has not completed.
+struct Pending {
+    ticket: u64,
+    entry: Entry,
+    input: Vec<u8>,
+    /// Blocks of the output mailbox chain, by device address.
+    out_blocks: Vec<u64>,
+    /// Blocks of the input mailbox chain.
+    in_blocks: Vec<u64>,
+    output: Vec<u8>,
+    delivery: u8,
+    /// The event queue that commands were reported to when this one was taken.
+    eqn: Option<u32>,
+    /// The event comes this many nanoseconds after the completion.
+    event_delay: Option<u64>,
+    hold: Hold,
+    record: Option<usize>,
+}
+
+type Delivered<T> = Result<T, (u8, &'static str)>;
+
+impl CommandInterface {
+    /// Forgets the queue and all commands: a reset.
+    pub(crate) fn reset(&mut self) {
+        self.queue = None;
+        self.slots = Default::default();
+    }
+
+    /// Forgets the commands that have not completed: the function has lost the bus.
+    pub(crate) fn abandon(&mut self) {
+        self.slots = Default::default();
+    }
+
+    fn busy(&self) -> bool {
+        self.slots.iter().any(Option::is_some)
+    }
+
+    /// Whether the interface may access any of `len` bytes at device address `start`.
+    pub(crate) fn owns(&self, start: u64, len: u64, enabled: bool) -> bool {
+        use crate::objects::overlap;
+        let queue = (enabled || self.busy()) && self.queue.is_some_and(|q| overlap(q, 4096, start, len));
+        let blocks = self.slots.iter().flatten().flat_map(|p| p.in_blocks.iter().chain(&p.out_blocks));
+        queue || blocks.copied().any(|block| overlap(block, BLOCK_BYTES as u64, start, len))
+    }
+}
+
+/// The command doorbell: a bit for each slot.
+pub(crate) fn doorbell(dev: &mut Device, vector: u32) {
+    if dev.initializing() {
+        dev.violate(ViolationKind::DoorbellWhileInitializing, format!("vector {vector:#x}"));
+        return;
+    }
+    let Some(queue) = dev.cmdif.queue else {
+        dev.violate(ViolationKind::DoorbellBeforeQueueAddress, format!("vector {vector:#x}"));
+        return;
+    };
+    for slot in (0..SLOTS as u8).filter(|slot| vector >> slot & 1 == 1) {
+        take(dev, queue, slot);
+    }
+}
+
+/// Fetches the command of a slot and executes it.
+fn take(dev: &mut Device, queue: u64, slot: u8) {
+    if dev.cmdif.slots[usize::from(slot)].is_some() {
+        dev.violate(ViolationKind::CommandSlotBusy, format!("slot {slot}"));
+        return;
+    }
+    let mut entry = Entry { bytes: [0; ENTRY_BYTES] };
+    let at = queue + (u64::from(slot) << LOG_STRIDE);
+    if dev.dma_read("command entry", at, &mut entry.bytes).is_err() {
+        return;
+    }
+    if !entry.device_owned() {
+        dev.violate(ViolationKind::CommandNotOwned, format!("slot {slot}"));
+        return;
+    }
+    dev.cmdif.tickets += 1;
+    dev.cmdif.count += 1;
+    let mut pending = Pending {
+        ticket: dev.cmdif.tickets,
+        input: Vec::new(),
+        in_blocks: Vec::new(),
+        out_blocks: Vec::new(),
+        output: Vec::new(),
+        delivery: 0,
+        eqn: eq::subscriber(dev, event::COMMAND),
+        event_delay: None,
+        hold: Hold::None,
+        record: None,
+        entry,
+    };
+    if let Err((status, words)) = fetch(dev, &mut pending) {
+        pending.delivery = status;
+        dev.violate(ViolationKind::CommandDelivery, format!("slot {slot}: {words} (delivery status {status:#x})"));
+    }
+    pending.record = record(dev, slot, &pending);
+    begin(dev, slot, pending);
+}
+
+/// Checks the entry and gathers both mailbox chains.
+fn fetch(dev: &mut Device, pending: &mut Pending) -> Delivered<()> {
+    let signed = dev.hca.checksum_on();
+    let entry = pending.entry.clone();
+    entry.check(signed)?;
+    let (in_len, out_len) = (entry.in_len(), entry.out_len());
+    if !(8..=MAX_LENGTH).contains(&in_len) {
+        return Err((delivery::INPUT_LENGTH, "input length"));
+    }
+    if !(8..=MAX_LENGTH).contains(&out_len) {
+        return Err((delivery::OUTPUT_LENGTH, "output length"));
+    }
+    pending.input.extend_from_slice(&entry.inline_input()[..in_len.min(INLINE)]);
+    let input = chain(dev, "input mailbox", entry.in_pointer(), in_len, entry.token(), signed, &mut pending.in_blocks);
+    let data = input.map_err(|fault| fault.status(delivery::INPUT_POINTER, delivery::INPUT_LENGTH))?;
+    pending.input.extend(data);
+    let output =
+        chain(dev, "output mailbox", entry.out_pointer(), out_len, entry.token(), signed, &mut pending.out_blocks);
+    output.map_err(|fault| fault.status(delivery::OUTPUT_POINTER, delivery::OUTPUT_LENGTH))?;
+    Ok(())
+}
+
+/// What is wrong with a chain of mailboxes.
+enum ChainFault {
+    Pointer(&'static str),
+    Length,
+    Block(u8, &'static str),
+}
+
+impl ChainFault {
+    fn status(self, pointer: u8, length: u8) -> (u8, &'static str) {
+        match self {
+            Self::Pointer(words) => (pointer, words),
+            Self::Length => (length, "the mailbox chain is shorter than the length"),
+            Self::Block(status, words) => (status, words),
+        }
+    }
+}
+
+/// Walks a chain of mailboxes for what of `len` bytes is not inline; returns the data and notes the blocks.
+fn chain(
+    dev: &mut Device,
+    what: &str,
+    first: u64,
+    len: usize,
+    token: u8,
+    signed: bool,
+    blocks: &mut Vec<u64>,
+) -> Result<Vec<u8>, ChainFault> {
+    let mut left = len.saturating_sub(INLINE);
+    let mut data = Vec::new();
+    let mut next = first;
+    let mut block = [0; BLOCK_BYTES];
+    while left > 0 {
+        if next == 0 {
+            return Err(ChainFault::Length);
+        }
+        if !blocks.is_empty() && next & 0x3ff != 0 {
+            return Err(ChainFault::Pointer("next mailbox is not aligned to 1 KiB"));
+        }
+        dev.dma_read(what, next, &mut block).map_err(|_| ChainFault::Pointer("mailbox is not mapped"))?;
+        entry::check_block(&block, blocks.len() as u32, token, signed).map_err(|(s, w)| ChainFault::Block(s, w))?;
+        blocks.push(next);
+        let here = left.min(BLOCK_DATA);
+        data.extend_from_slice(&block[..here]);
+        left -= here;
+        next = entry::next_block(&block);
+    }
+    Ok(data)
+}
+
+fn record(dev: &mut Device, slot: u8, pending: &Pending) -> Option<usize> {
+    if dev.cmdif.records.len() >= MAX_RECORDS {
+        return None;
+    }
+    let input = pending.entry.inline_input();
+    let opcode = be16(input, 0);
+    dev.cmdif.records.push(CommandRecord {
+        slot,
+        opcode,
+        name: command::name(opcode).unwrap_or("UNKNOWN"),
+        op_mod: be16(input, 6),
+        in_len: pending.entry.in_len() as u32,
+        out_len: pending.entry.out_len() as u32,
+        delivery: pending.delivery,
+        status: 0,
+        syndrome: 0,
+        taken: dev.clock.now(),
+        done: None,
+    });
+    Some(dev.cmdif.records.len() - 1)
+}
+
+/// Lets a fault act on the command, executes it, and arranges its completion.
+fn begin(dev: &mut Device, slot: u8, mut pending: Pending) {
+    let count = dev.cmdif.count;
+    let fault = dev.faults.take(be16(pending.entry.inline_input(), 0), count);
+    let mut delay = dev.config.command_ns;
+    match fault {
+        Some(Effect::Status { status, syndrome }) => pending.output = command::refusal(status, syndrome),
+        Some(Effect::Delivery(status)) => pending.delivery = status,
+        Some(Effect::Never) => pending.hold = Hold::Forever,
+        Some(Effect::Late(ns)) => delay = ns,
+        Some(Effect::AfterNext) => pending.hold = Hold::NextCommand,
+        Some(Effect::EventLost) => pending.eqn = None,
+        Some(Effect::EventLate(ns)) => pending.event_delay = Some(ns),
+        Some(Effect::PageRequest(pages)) => {
+            let heard = dev.request_pages(pages);
+            if let (true, Ok(pages)) = (heard, usize::try_from(pages)) {
+                pending.hold = Hold::Pages(dev.pages.count() + pages);
+            }
+        }
+        None => (),
+    }
+    let at_once = matches!(pending.hold, Hold::None | Hold::NextCommand);
+    if at_once && pending.delivery == 0 && pending.output.is_empty() {
+        pending.output = command::execute(dev, &pending.input, pending.entry.out_len());
+    }
+    if pending.hold == Hold::None {
+        dev.clock.after(delay, Due::CommandDone { slot, ticket: pending.ticket });
+    }
+    dev.cmdif.slots[usize::from(slot)] = Some(pending);
+}
+
+/// Pages have come, or the driver said that none will: commands that waited for them go on.
+pub(crate) fn pages_changed(dev: &mut Device, refused: bool) {
+    let have = dev.pages.count();
+    for slot in 0..SLOTS as u8 {
+        let Some(pending) = dev.cmdif.slots[usize::from(slot)].as_mut() else { continue };
+        let Hold::Pages(want) = pending.hold else { continue };
+        if have < want && !refused {
+            continue;
+        }
+        pending.hold = Hold::None;
+        let (ticket, input, out_len) = (pending.ticket, pending.input.clone(), pending.entry.out_len());
+        let output = if refused {
+            let reason = command::Reject::PagesRefused;
+            command::refusal(reason.status(), reason.syndrome())
+        } else {
+            command::execute(dev, &input, out_len)
+        };
+        if let Some(pending) = dev.cmdif.slots[usize::from(slot)].as_mut() {
+            pending.output = output;
+        }
+        dev.clock.after(dev.config.command_ns, Due::CommandDone { slot, ticket });
+    }
+}

@@ -1,0 +1,68 @@
+//! Completion queues.
+
+use super::Reject;
+use super::ring::{check_buffer, check_record, first_wrong_entry};
+use crate::bytes::{be24, bit_at, put_bits, put64};
+use crate::data;
+use crate::device::Device;
+use crate::objects::Cq;
+use crate::violation::ViolationKind;
+
+type Done = Result<(), Reject>;
+
+pub(super) fn create(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done {
+    let context = &input[0x10..0x50];
+    let cq = Cq::decode(context, &input[0x110..]).ok_or(Reject::CqEntrySize)?;
+    check(dev, context, &cq)?;
+    check_buffer(dev, &cq.buffer, input.len() - 0x110, u64::from(cq.entries()) * u64::from(cq.entry_size))?;
+    check_record(dev, cq.dbr_addr)?;
+    let cqn = dev.objects.free_cq(1 << dev.hca.caps.current("log_max_cq")).ok_or(Reject::NoCq)?;
+    let wrong = first_wrong_entry(dev, &cq.buffer, cq.entry_size, cq.entries(), |last| last >> 4 != 0xf);
+    if let Some(entry) = wrong {
+        dev.violate(ViolationKind::CqNotInitialised, format!("CQ {cqn:#x}, entry {entry}: opcode is not 0xf"));
+    }
+    dev.objects.cqs.insert(cqn, cq);
+    put_bits(output, 0x9 * 8, 24, cqn.into());
+    Ok(())
+}
+
+fn check(dev: &Device, context: &[u8], cq: &Cq) -> Done {
+    if u64::from(cq.log_size) > dev.hca.caps.current("log_max_cq_sz") {
+        return Err(Reject::CqSize);
+    }
+    if !dev.objects.eqs.contains_key(&cq.eqn) {
+        return Err(Reject::CqEq);
+    }
+    if !dev.objects.uars.contains(&cq.uar) {
+        return Err(Reject::CqUar);
+    }
+    if cq.overrun_ignore && dev.hca.caps.current("cq_oi") == 0 {
+        return Err(Reject::CqOverrunIgnore);
+    }
+    // cqe_comp_en: the function does not have cqe_compression.
+    if bit_at(context, 2 * 8 + 1) { Err(Reject::CqCompression) } else { Ok(()) }
+}
+
+pub(super) fn destroy(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
+    let cqn = be24(input, 0x9);
+    if !dev.objects.cqs.contains_key(&cqn) {
+        return Err(Reject::CqUnknown);
+    }
+    if dev.objects.qps.values().any(|qp| qp.cqn_send == cqn || qp.cqn_recv == cqn) {
+        return Err(Reject::CqBusy);
+    }
+    data::cq_destroyed(dev, cqn);
+    dev.objects.cqs.remove(&cqn);
+    Ok(())
+}
+
+pub(super) fn query(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done {
+    let cq = dev.objects.cqs.get(&be24(input, 0x9)).ok_or(Reject::CqUnknown)?.clone();
+    let consumer = dev.dma_read_be32("doorbell record", cq.dbr_addr).unwrap_or(0);
+    output[0x10..0x50].copy_from_slice(&cq.encode(consumer));
+    // The page list, as far as there is room.
+    for (index, page) in cq.buffer.pages.iter().enumerate() {
+        put64(output, 0x110 + 8 * index, *page);
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Why firmware refuses a command: a status, and a syndrome of its own for each reason.
+
+use crate::violation::ViolationKind;
+
+/// Command status codes.
+pub(crate) mod status {
+    pub(crate) const BAD_OP: u8 = 0x02;
+    pub(crate) const BAD_PARAM: u8 = 0x03;
+    pub(crate) const BAD_SYS_STATE: u8 = 0x04;
+    pub(crate) const BAD_RESOURCE: u8 = 0x05;
+    pub(crate) const BUSY: u8 = 0x06;
+    pub(crate) const LIMIT: u8 = 0x08;
+    pub(crate) const BAD_INDEX: u8 = 0x0a;
+    pub(crate) const NO_RESOURCES: u8 = 0x0f;
+    pub(crate) const BAD_QP_STATE: u8 = 0x10;
+    pub(crate) const BAD_INPUT_LENGTH: u8 = 0x50;
+    pub(crate) const BAD_OUTPUT_LENGTH: u8 = 0x51;
+}
+
+macro_rules! rejects {
+    ($($name:ident = $status:ident, $syndrome:literal, $text:literal $(, $violation:ident)?;)*) => {
+        /// A reason to refuse a command.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Reject {
+            $($name,)*
+        }
+
+        impl Reject {
+            const ALL: &'static [Reject] = &[$(Reject::$name,)*];
+
+            /// Command status.
+            pub(crate) const fn status(self) -> u8 {
+                match self { $(Reject::$name => status::$status,)* }
+            }
+
+            /// Syndrome; each reason has another.
+            pub(crate) const fn syndrome(self) -> u32 {
+                match self { $(Reject::$name => $syndrome,)* }
+            }
+
+            /// The reason in words.
+            pub(crate) const fn text(self) -> &'static str {
+                match self { $(Reject::$name => $text,)* }
+            }
+
+            /// The violation that it is as well: what no driver may send, whatever its user asks for.
+            pub(crate) fn violation(self) -> Option<ViolationKind> {
+                let kinds: &[ViolationKind] = match self {
+                    $(Reject::$name => &[$(ViolationKind::$violation)?],)*
+                };
+                kinds.first().copied()
+            }
+        }
+    };
+}
+
+rejects! {
+    UnknownOpcode = BAD_OP, 0x4d_0001, "unknown opcode", UnknownCommand;
+    UnknownOpMod = BAD_OP, 0x4d_0002, "unknown op_mod for this opcode", UnknownCommand;
+    Disabled = BAD_SYS_STATE, 0x4d_0003, "the function is not enabled", CommandOrder;
+    AlreadyEnabled = BAD_SYS_STATE, 0x4d_0004, "the function is enabled already", CommandOrder;
+    NoBootPages = BAD_SYS_STATE, 0x4d_0005, "firmware waits for its boot pages", CommandOrder;
+    NotInitialized = BAD_SYS_STATE, 0x4d_0006, "INIT_HCA has not been done", CommandOrder;
+    AlreadyInitialized = BAD_SYS_STATE, 0x4d_0007, "INIT_HCA has been done already", CommandOrder;
+    NoInitPages = BAD_SYS_STATE, 0x4d_0008, "firmware waits for its init pages", CommandOrder;
+    InputLength = BAD_INPUT_LENGTH, 0x4d_0009, "input length differs from the command's", CommandLength;
+    InputTail = BAD_INPUT_LENGTH, 0x4d_000a, "length of the list differs from what the context says", CommandLength;
+    OutputLength = BAD_OUTPUT_LENGTH, 0x4d_000b, "output length differs from the command's", CommandLength;
+    Reserved = BAD_PARAM, 0x4d_000c, "a reserved bit is set", ReservedBits;
+    OtherFunction = BAD_PARAM, 0x4d_000d, "a function other than this one is named";
+    Issi = BAD_PARAM, 0x4d_000e, "interface step sequence id is not supported";
+    PageCount = BAD_PARAM, 0x4d_000f, "no page in the list", BadPage;
+    PageAlign = BAD_PARAM, 0x4d_0010, "a page is not aligned to 4 KiB or is 0", BadPage;
+    PageTwice = BAD_PARAM, 0x4d_0011, "a page is with firmware already", BadPage;
+    PageUnmapped = BAD_PARAM, 0x4d_0012, "a page is not mapped for the device", BadPage;
+    PageInUse = BAD_PARAM, 0x4d_0013, "a page is in use by an object", BadPage;
+    PagesRefused = NO_RESOURCES, 0x4d_0014, "the driver could not give the pages";
+    CapType = BAD_PARAM, 0x4d_0015, "this capability type does not exist here";
+    CapMaximum = BAD_PARAM, 0x4d_0016, "a capability exceeds its maximum";
+    CapUnknown = BAD_PARAM, 0x4d_0017, "a capability that this function does not have";
+    CapChecksum = BAD_PARAM, 0x4d_0018, "cmdif_checksum is neither off nor on";
+    Register = BAD_PARAM, 0x4d_0019, "this register does not exist here";
+    RegisterWriteOnly = BAD_PARAM, 0x4d_001a, "this register cannot be read";
+    HostEndianness = BAD_PARAM, 0x4d_001b, "host endianness must be 0 (little)";
+    TeardownProfile = BAD_PARAM, 0x4d_001c, "teardown profile is not supported";
+    DriverVersion = BAD_OP, 0x4d_001d, "driver_version capability is off";
+    NoUar = NO_RESOURCES, 0x4d_001e, "no UAR page is left";
+    UarUnknown = BAD_RESOURCE, 0x4d_001f, "no such UAR";
+    UarBusy = BUSY, 0x4d_0020, "the UAR is in use by a queue";
+    NoPd = NO_RESOURCES, 0x4d_0021, "no PD is left";
+    PdUnknown = BAD_RESOURCE, 0x4d_0022, "no such PD";
+    PdBusy = BUSY, 0x4d_0023, "the PD is in use by an mkey or a QP";
+    NoTransportDomain = NO_RESOURCES, 0x4d_0024, "no transport domain is left";
+    TransportDomainUnknown = BAD_RESOURCE, 0x4d_0025, "no such transport domain";
+    NoEq = NO_RESOURCES, 0x4d_0026, "no EQ is left";
+    EqUnknown = BAD_RESOURCE, 0x4d_0027, "no such EQ";
+    EqBusy = BUSY, 0x4d_0028, "the EQ is in use by a CQ";
+    EqSize = LIMIT, 0x4d_0029, "log_eq_size exceeds log_max_eq_sz";
+    EqVector = BAD_PARAM, 0x4d_002a, "intr is not an MSI-X vector of this function";
+    EqEvents = BAD_PARAM, 0x4d_002b, "event_bitmask has an event type that does not exist";
+    EqUar = BAD_RESOURCE, 0x4d_002c, "the EQ's UAR does not exist";
+    NoCq = NO_RESOURCES, 0x4d_002d, "no CQ is left";
+    CqUnknown = BAD_RESOURCE, 0x4d_002e, "no such CQ";
+    CqBusy = BUSY, 0x4d_002f, "the CQ is in use by a QP";
+    CqSize = LIMIT, 0x4d_0030, "log_cq_size exceeds log_max_cq_sz";
+    CqEntrySize = BAD_PARAM, 0x4d_0031, "cqe_sz is not a size";
+    CqEq = BAD_RESOURCE, 0x4d_0032, "the CQ's EQ does not exist";
+    CqUar = BAD_RESOURCE, 0x4d_0033, "the CQ's UAR does not exist";
+    CqOverrunIgnore = BAD_PARAM, 0x4d_0034, "oi without the cq_oi capability";
+    CqCompression = BAD_PARAM, 0x4d_0035, "compression without its capability";
+    RingAlign = BAD_PARAM, 0x4d_0036, "a page of the queue is not aligned to its log_page_size", ReservedBits;
+    RingUnmapped = BAD_PARAM, 0x4d_0037, "a page of the queue is not mapped for the device", DmaUnmapped;
+    RecordAlign = BAD_PARAM, 0x4d_0038, "the doorbell record is not aligned to 8 bytes";
+    RecordUnmapped = BAD_PARAM, 0x4d_0039, "the doorbell record is not mapped for the device", DmaUnmapped;
+    NoMkey = NO_RESOURCES, 0x4d_003a, "no mkey is left";
+    MkeyUnknown = BAD_INDEX, 0x4d_003b, "no such mkey";
+    MkeyPd = BAD_RESOURCE, 0x4d_003c, "the mkey's PD does not exist";
+    MkeyMode = BAD_PARAM, 0x4d_003d, "access mode is not supported";
+    MkeyPageSize = BAD_PARAM, 0x4d_003e, "log_page_size is out of range";
+    MkeyTooShort = BAD_PARAM, 0x4d_003f, "the translations do not cover the range";
+    MkeyPageAlign = BAD_PARAM, 0x4d_0040, "a page of the mkey is not aligned to its log_page_size", ReservedBits;
+    MkeyOnDemand = BAD_PARAM, 0x4d_0041, "pg_access without the pg capability";
+    MkeyRange = BAD_PARAM, 0x4d_0042, "start_addr and len wrap";
+    NoQp = NO_RESOURCES, 0x4d_0043, "no QP is left";
+    QpUnknown = BAD_RESOURCE, 0x4d_0044, "no such QP";
+    QpService = BAD_PARAM, 0x4d_0045, "service type is not supported";
+    QpPd = BAD_RESOURCE, 0x4d_0046, "the QP's PD does not exist";
+    QpSendCq = BAD_RESOURCE, 0x4d_0047, "cqn_snd does not exist";
+    QpRecvCq = BAD_RESOURCE, 0x4d_0048, "cqn_rcv does not exist";
+    QpUar = BAD_RESOURCE, 0x4d_0049, "the QP's UAR does not exist";
+    QpSize = LIMIT, 0x4d_004a, "a work queue exceeds log_max_qp_sz";
+    QpReceiveType = BAD_PARAM, 0x4d_004b, "rq_type is not supported";
+    QpUserIndex = BAD_PARAM, 0x4d_004c, "user_index 0xffffff under cqe_version 1";
+    QpMessageSize = BAD_PARAM, 0x4d_004d, "log_msg_max exceeds the capability";
+    QpState = BAD_QP_STATE, 0x4d_004e, "the transition does not start from this state";
+    QpMtu = BAD_PARAM, 0x4d_004f, "mtu is not a path MTU";
+    QpPort = BAD_PARAM, 0x4d_0050, "vhca_port_num is not a port of this function";
+    QpSourceAddress = BAD_PARAM, 0x4d_0051, "src_addr_index has no RoCE address";
+    QpMigration = BAD_PARAM, 0x4d_0052, "pm_state is not 'migrated'";
+    QpOptional = BAD_PARAM, 0x4d_0053, "opt_param_mask names a parameter that this transition does not take";
+    QpStride = BAD_PARAM, 0x4d_0054, "receive stride is out of range";
+    Vport = BAD_PARAM, 0x4d_0055, "another vport is named";
+    VportList = BAD_PARAM, 0x4d_0056, "allowed_list_type is not supported";
+    VportField = BAD_PARAM, 0x4d_0057, "field_select names a field that cannot be changed";
+    VportMtu = BAD_PARAM, 0x4d_0058, "mtu is out of range";
+    RoceOff = BAD_OP, 0x4d_0059, "the function has no RoCE";
+    RoceIndex = BAD_INDEX, 0x4d_005a, "roce_address_index exceeds the table";
+    RocePort = BAD_PARAM, 0x4d_005b, "vhca_port_num is not a port of this function";
+    RoceVersion = BAD_PARAM, 0x4d_005c, "roce_version is not supported";
+}
+
+/// What a syndrome of the model means, in words; `None` for a syndrome that it never gives.
+pub fn syndrome_text(syndrome: u32) -> Option<&'static str> {
+    Reject::ALL.iter().find(|reject| reject.syndrome() == syndrome).map(|reject| reject.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_reason_has_a_syndrome_of_its_own() {
+        let syndromes: BTreeSet<u32> = Reject::ALL.iter().map(|r| r.syndrome()).collect();
+        assert_eq!(syndromes.len(), Reject::ALL.len());
+        let texts: BTreeSet<&str> = Reject::ALL.iter().map(|r| r.text()).collect();
+        assert!(texts.len() + 2 >= Reject::ALL.len());
+    }
+}

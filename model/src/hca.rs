@@ -1,0 +1,51 @@
+//! The life of the function: disabled, enabled, initialised; and what belongs to it as a whole.
+
+use crate::caps::Caps;
+use crate::config::ModelConfig;
+use crate::vport::Vport;
+
+/// How far the function has been brought up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HcaState {
+    /// After a reset or DISABLE_HCA.
+    #[default]
+    Disabled,
+    /// ENABLE_HCA was done, INIT_HCA was not, or was undone.
+    Enabled,
+    /// INIT_HCA was done.
+    Initialized,
+}
+
+/// The function as a whole.
+pub(crate) struct Hca {
+    pub(crate) state: HcaState,
+    /// Interface step sequence id in force.
+    pub(crate) issi: u16,
+    pub(crate) caps: Caps,
+    pub(crate) vport: Vport,
+    /// RoCE addresses as set, 32 bytes each; all zero for none.
+    pub(crate) roce_addresses: Vec<[u8; 32]>,
+    /// What SET_DRIVER_VERSION told.
+    pub(crate) driver_version: String,
+}
+
+/// Entries of the RoCE address table.
+pub(crate) const ROCE_ADDRESSES: usize = 16;
+
+impl Hca {
+    pub(crate) fn new(config: &ModelConfig) -> Self {
+        Self {
+            state: HcaState::Disabled,
+            issi: 0,
+            caps: Caps::new(&config.caps),
+            vport: Vport::new(config.mac),
+            roce_addresses: vec![[0; 32]; ROCE_ADDRESSES],
+            driver_version: String::new(),
+        }
+    }
+
+    /// Whether commands must be signed: SET_HCA_CAP has turned it on.
+    pub(crate) fn checksum_on(&self) -> bool {
+        self.caps.current("cmdif_checksum") == 3
+    }
+}

@@ -1,0 +1,107 @@
+//! Faults on demand: what real devices do now and then.
+
+/// Which command a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// The next command with this opcode, once.
+    Opcode(u16),
+    /// Each command with this opcode.
+    Every(u16),
+    /// The n-th command since the model was made, counted from 1, once.
+    Nth(u64),
+}
+
+/// What happens to the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It is not executed and completes with this status and syndrome.
+    Status {
+        /// Command status, not 0.
+        status: u8,
+        /// Syndrome.
+        syndrome: u32,
+    },
+    /// It is not executed and completes with this delivery status.
+    Delivery(u8),
+    /// It is not executed and never completes.
+    Never,
+    /// It is executed at once and completes this many nanoseconds later.
+    Late(u64),
+    /// It is executed at once and completes after the next command has.
+    AfterNext,
+    /// It completes, but its event is lost.
+    EventLost,
+    /// It completes, and its event comes this many nanoseconds later.
+    EventLate(u64),
+    /// Firmware asks for this many pages (gives back, when negative) by an event, and executes the command when they
+    /// have come; at once when the event cannot be delivered or pages are given back.
+    PageRequest(i32),
+}
+
+/// A fault to [inject](crate::Model::inject).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Something happens to a command.
+    Command {
+        /// Which command.
+        at: Match,
+        /// What happens.
+        effect: Effect,
+    },
+    /// An event for command slots that may have nothing outstanding, now: a bit each.
+    StrayCommandEvent(u32),
+    /// A completion event for a completion queue number that need not exist, now, on this event queue.
+    StrayCompletionEvent {
+        /// Event queue number.
+        eqn: u32,
+        /// Completion queue number.
+        cqn: u32,
+    },
+    /// Firmware asks for pages by an event, now; gives back when negative.
+    PageRequest(i32),
+    /// The health buffer shows this syndrome from now on.
+    Health {
+        /// Syndrome byte.
+        syndrome: u8,
+        /// Severity, 0 to 7.
+        severity: u8,
+        /// Whether firmware asks for a reset (`rfr`).
+        request_reset: bool,
+    },
+    /// The health counter stands still from now on.
+    CounterStuck,
+    /// The function is gone: reads return all ones.
+    Removed,
+    /// The function never finishes booting: `initializing` stays set, from now on and after resets.
+    NeverBoots,
+}
+
+/// Faults that wait for their time.
+#[derive(Default)]
+pub(crate) struct Faults {
+    commands: Vec<(Match, Effect)>,
+    /// When the health counter stopped, in nanoseconds.
+    pub(crate) counter_stuck_at: Option<u64>,
+    pub(crate) never_boots: bool,
+}
+
+impl Faults {
+    pub(crate) fn add(&mut self, at: Match, effect: Effect) {
+        self.commands.push((at, effect));
+    }
+
+    /// The fault for the command that is the `count`-th, if there is one; the first that was injected wins.
+    pub(crate) fn take(&mut self, opcode: u16, count: u64) -> Option<Effect> {
+        let hit = |(at, _): &(Match, Effect)| match at {
+            Match::Opcode(op) | Match::Every(op) => *op == opcode,
+            Match::Nth(n) => *n == count,
+        };
+        let index = self.commands.iter().position(hit)?;
+        let (at, effect) = self.commands[index];
+        if !matches!(at, Match::Every(_)) {
+            self.commands.remove(index);
+        }
+        Some(effect)
+    }
+}
