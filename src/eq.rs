@@ -59,6 +59,8 @@ struct EventQueue {
     ring: EqRing,
     memory: DmaRegion,
     armed: bool,
+    /// DESTROY_EQ is on its way: events still count, but the doorbell may no longer be there.
+    dying: bool,
 }
 
 impl EventQueue {
@@ -72,6 +74,9 @@ impl EventQueue {
                 *slot = entry;
                 taken += 1;
             }
+        }
+        if self.dying {
+            return taken;
         }
         if taken == BATCH {
             // There may be more: arming can wait.
@@ -128,7 +133,7 @@ impl EventQueues {
         if list.iter().any(|eq| eq.eqn == eqn) {
             return Err(Error::Protocol { what: "an event queue number given twice" });
         }
-        let eq = EventQueue { role: plan.role, eqn, uar, ring, memory, armed: true };
+        let eq = EventQueue { role: plan.role, eqn, uar, ring, memory, armed: true, dying: false };
         eq.doorbell(&self.port, EQ_ARM);
         list.push(eq);
         Ok(eqn)
@@ -146,7 +151,10 @@ impl EventQueues {
     /// # Errors
     /// Those of DESTROY_EQ. The queue is gone all the same, and its memory kept.
     pub(crate) fn destroy_last(&self, control: &Control) -> Option<Result<(), Error>> {
-        let (eqn, role) = self.list.lock().last().map(|eq| (eq.eqn, eq.role))?;
+        let (eqn, role) = self.list.lock().last_mut().map(|eq| {
+            eq.dying = true;
+            (eq.eqn, eq.role)
+        })?;
         if role == Role::Command {
             control.queue.set_events(false);
         }
@@ -158,6 +166,12 @@ impl EventQueues {
             eq.memory.reclaim();
         }
         Some(result)
+    }
+
+    /// Forgets the event queues that were not destroyed. Their memory goes to the ledger unless the device was reset.
+    pub(crate) fn clear(&self) {
+        let left = core::mem::take(&mut *self.list.lock());
+        drop(left);
     }
 
     /// Takes the events that are there and hands each to `handle`. A device that never stops writing events is left

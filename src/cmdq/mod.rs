@@ -95,6 +95,8 @@ pub(crate) struct CommandQueue {
     events: AtomicBool,
     /// Mailbox blocks are signed.
     signatures: AtomicBool,
+    /// The function is enabled, or may be.
+    enabled: AtomicBool,
     table: Mutex<Table>,
 }
 
@@ -117,6 +119,7 @@ impl CommandQueue {
             pool: Pool::new(port.clone()),
             events: AtomicBool::new(false),
             signatures: AtomicBool::new(true),
+            enabled: AtomicBool::new(false),
             table: Mutex::new(Table {
                 slots: [const { Slot::Free }; MAX_ENTRIES],
                 seed: 0x5a,
@@ -133,6 +136,11 @@ impl CommandQueue {
     /// Commands posted from now on complete by events (or, without, by their owner bit alone).
     pub(crate) fn set_events(&self, on: bool) {
         self.events.store(on, Ordering::Relaxed);
+    }
+
+    /// Between ENABLE_HCA and DISABLE_HCA the queue's memory is the device's.
+    pub(crate) fn set_enabled(&self, on: bool) {
+        self.enabled.store(on, Ordering::Relaxed);
     }
 
     /// Whether commands complete by events.
@@ -236,8 +244,7 @@ impl CommandQueue {
 impl Drop for CommandQueue {
     fn drop(&mut self) {
         self.reap();
-        if self.in_flight() == 0 {
-            // The device reads and writes the queue only while it works on a command.
+        if self.in_flight() == 0 && !self.enabled.load(Ordering::Relaxed) {
             self.memory.reclaim();
         }
     }

@@ -79,7 +79,10 @@ fn wait_for_firmware(port: &Port, timeout: u64) -> Result<(), Error> {
 
 /// Everything from ENABLE_HCA to the event queues and the port.
 pub(super) fn bring_up(control: &Control) -> Result<Brought, Error> {
-    control.step(&EnableHca, |steps| steps.enabled = true)?;
+    control.step(&EnableHca, |steps| {
+        steps.enabled = true;
+        control.queue.set_enabled(true);
+    })?;
     let issi = set_issi(control)?;
     control.pages.satisfy(control, PagesStage::Boot)?;
     if !control.config.is_virtual() {

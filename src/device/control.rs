@@ -83,6 +83,8 @@ pub(crate) struct Control {
     /// No wait lasts beyond this time of the platform's clock.
     limit: AtomicU64,
     closed: AtomicBool,
+    /// A command ended without anybody knowing whether the device carried it out.
+    doubt: AtomicBool,
 }
 
 impl Control {
@@ -98,6 +100,7 @@ impl Control {
             steps: Mutex::default(),
             limit: AtomicU64::new(u64::MAX),
             closed: AtomicBool::new(false),
+            doubt: AtomicBool::new(false),
         }
     }
 
@@ -118,6 +121,11 @@ impl Control {
             self.note(change);
         }
         result
+    }
+
+    /// Whether the device may have something that the driver does not know of.
+    pub(super) fn in_doubt(&self) -> bool {
+        self.doubt.load(Ordering::Relaxed)
     }
 
     /// Tears the function down; the last thing that is done with it.
@@ -147,6 +155,9 @@ impl Control {
         }
         let started = self.port.platform().now();
         let result = self.run(command, pages);
+        if result.as_ref().is_err_and(|e| !e.refused()) {
+            self.doubt.store(true, Ordering::Relaxed);
+        }
         if let Some(hook) = &self.config.trace {
             let duration = self.port.platform().now().saturating_sub(started);
             let result = result.as_ref().map(|_| ()).map_err(|e| *e);

@@ -74,6 +74,18 @@ impl Device {
         &self.inner
     }
 
+    /// Runs any command, as `mlx5dv_devx_general_cmd` does; what it makes is the caller's to undo.
+    ///
+    /// # Errors
+    /// `Command` and `Delivery` as the device answers, `Timeout` without an answer, `NoMemory` for its mailboxes, what
+    /// the health watch finds meanwhile, and `Invalid` once the device has been closed.
+    ///
+    /// # Safety
+    /// The command names no memory that the device must not reach, and takes nothing away that the driver still uses.
+    pub unsafe fn general_cmd<C: Command>(&self, command: &C) -> Result<C::Out, Error> {
+        self.inner.exec(command)
+    }
+
     /// Identity of the function and its port.
     pub fn info(&self) -> &DeviceInfo {
         &self.inner.made.info

@@ -1,11 +1,11 @@
 //! Back from an open device to one that has nothing of the host's.
 //!
-//! The reverse of the bring-up. A step that fails does not stop the following ones where they still make sense; the
-//! first error is reported. What could not be ended is freed if the platform can reset the function, else it is kept
-//! in the ledger of leaked memory.
+//! The reverse of the bring-up. After a step that fails the function is reset, if the platform can do that; else the
+//! remaining steps follow where they still make sense, and what could not be ended stays in the ledger of leaked
+//! memory. The first error is reported.
 
 use mlx5_hw::cmd::{
-    DeallocUar, DisableHca, ModifyNicVportContext, SetRoceAddress, TeardownHca, TeardownProfile, TeardownState,
+    Command, DeallocUar, DisableHca, ModifyNicVportContext, SetRoceAddress, TeardownHca, TeardownProfile, TeardownState,
 };
 use mlx5_hw::nic_vport::NicVportContext;
 use mlx5_hw::roce_address::RoceAddrLayout;
@@ -28,19 +28,6 @@ pub(crate) struct Steps {
     pub(super) gid: bool,
 }
 
-/// Remembers the first error of several steps.
-struct First(Result<(), Error>);
-
-impl First {
-    fn note(&mut self, result: Result<(), Error>) -> bool {
-        let good = result.is_ok();
-        if self.0.is_ok() {
-            self.0 = result;
-        }
-        good
-    }
-}
-
 /// Undoes the bring-up as far as it went; doing it again does nothing.
 ///
 /// # Errors
@@ -48,41 +35,87 @@ impl First {
 pub(super) fn tear_down(control: &Control) -> Result<(), Error> {
     let mut steps = Steps::default();
     control.note(|s| core::mem::swap(s, &mut steps));
-    let mut first = First(Ok(()));
-    port(control, &steps, &mut first);
-    while let Some(result) = control.eqs.destroy_last(control) {
-        first.note(result);
+    let mut undoing = Undoing { control, first: Ok(()), reset: false };
+    if control.in_doubt() {
+        undoing.reset();
     }
-    control.queue.set_events(false);
-    if let Some(uar) = steps.uar {
-        first.note(control.exec(&DeallocUar { uar }));
-    }
-    let mut stopped = true;
-    if steps.initialised {
-        stopped = first.note(stop(control));
-    }
-    if stopped {
-        first.note(control.pages.reclaim(control));
-    }
-    if steps.enabled && stopped {
-        first.note(control.exec(&DisableHca));
-    }
+    undoing.port(&steps);
+    undoing.event_queues();
+    undoing.function(&steps);
     control.pages.abandon();
-    if first.0.is_err() || control.queue.in_flight() > 0 || !control.port.leaked().is_empty() {
-        // Where the platform cannot reset, what is left stays in the ledger.
-        let _ = control.port.reset();
+    if control.queue.in_flight() > 0 || !control.port.leaked().is_empty() {
+        undoing.reset();
     }
-    first.0
+    undoing.first
 }
 
-fn port(control: &Control, steps: &Steps, first: &mut First) {
-    if steps.gid {
-        first.note(control.exec(&SetRoceAddress { index: 0, address: RoceAddrLayout::new() }));
+/// A teardown on its way.
+///
+/// After a failure nobody knows what the device still has, and the commands that follow may be wrong. A reset settles
+/// that; where the platform has none, the remaining steps are tried all the same, as Linux does.
+struct Undoing<'a> {
+    control: &'a Control,
+    first: Result<(), Error>,
+    /// The function was reset: there is nothing more to undo.
+    reset: bool,
+}
+
+impl Undoing<'_> {
+    fn reset(&mut self) {
+        if !self.reset && self.control.port.reset().is_ok() {
+            self.reset = true;
+            self.control.queue.set_enabled(false);
+        }
     }
-    if steps.roce {
-        let context = NicVportContext::new();
-        let off = ModifyNicVportContext { field_select: ModifyNicVportContext::ROCE_EN, context };
-        first.note(control.exec(&off));
+
+    /// Notes how a step ended; tells whether it went well.
+    fn note(&mut self, result: Result<(), Error>) -> bool {
+        let good = result.is_ok();
+        if !good {
+            self.first = self.first.and(result);
+            self.reset();
+        }
+        good
+    }
+
+    /// Runs a command, unless there is nothing left to undo; tells whether that went well.
+    fn run<C: Command<Out = ()>>(&mut self, command: &C) -> bool {
+        !self.reset && self.note(self.control.exec(command))
+    }
+
+    fn port(&mut self, steps: &Steps) {
+        if steps.gid {
+            self.run(&SetRoceAddress { index: 0, address: RoceAddrLayout::new() });
+        }
+        if steps.roce {
+            let context = NicVportContext::new();
+            self.run(&ModifyNicVportContext { field_select: ModifyNicVportContext::ROCE_EN, context });
+        }
+    }
+
+    fn event_queues(&mut self) {
+        while !self.reset
+            && let Some(result) = self.control.eqs.destroy_last(self.control)
+        {
+            self.note(result);
+        }
+        self.control.queue.set_events(false);
+        self.control.eqs.clear();
+    }
+
+    fn function(&mut self, steps: &Steps) {
+        if let Some(uar) = steps.uar {
+            self.run(&DeallocUar { uar });
+        }
+        if steps.initialised && !self.reset && !self.note(stop(self.control)) {
+            return;
+        }
+        if !self.reset {
+            self.note(self.control.pages.reclaim(self.control));
+        }
+        if steps.enabled && self.run(&DisableHca) {
+            self.control.queue.set_enabled(false);
+        }
     }
 }
 
