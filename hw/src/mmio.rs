@@ -75,3 +75,64 @@ unsafe impl Bar for MmioBar {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(8))]
+    struct Registers([u8; 24]);
+
+    fn with_bar<T>(registers: &mut Registers, size: usize, f: impl FnOnce(&MmioBar) -> T) -> T {
+        // SAFETY: aligned, `size` is at most its length, and exclusively borrowed as long as the BAR lives.
+        f(&unsafe { MmioBar::new(NonNull::from(&mut registers.0).cast(), size) })
+    }
+
+    #[test]
+    fn values_are_little_endian_and_exactly_as_wide_as_asked() {
+        let mut mem = Registers([0xee; 24]);
+        let read = with_bar(&mut mem, 24, |bar| {
+            bar.write32(4, 0x0102_0304);
+            bar.write64(8, 0x1112_1314_1516_1718);
+            (bar.read32(4), bar.read32(8), bar.read32(12), bar.size())
+        });
+        assert_eq!(read, (0x0102_0304, 0x1516_1718, 0x1112_1314, 24));
+        let expected = [4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11];
+        assert_eq!(mem.0[..4], [0xee; 4]);
+        assert_eq!(mem.0[4..16], expected);
+        assert_eq!(mem.0[16..], [0xee; 8]);
+    }
+
+    #[test]
+    fn beyond_the_bar_reads_are_ones_and_writes_vanish() {
+        let mut mem = Registers([0; 24]);
+        with_bar(&mut mem, 16, |bar| {
+            for offset in [16, 20, 1 << 20, usize::MAX - 3, usize::MAX] {
+                assert_eq!(bar.read32(offset), u32::MAX);
+                bar.write32(offset, 1);
+                bar.write64(offset, 1);
+            }
+            assert_eq!(bar.read32(12), 0);
+            assert_eq!(bar.read32(13), u32::MAX, "not aligned");
+            bar.write64(12, u64::MAX);
+            bar.write32(2, u32::MAX);
+        });
+        assert_eq!(mem.0, [0; 24]);
+        with_bar(&mut mem, 12, |bar| bar.write64(8, u64::MAX));
+        assert_eq!(mem.0, [0; 24], "half of it would lie beyond");
+    }
+
+    #[test]
+    fn a_block_is_stored_in_order() {
+        #[repr(align(64))]
+        struct Page([u8; 64]);
+        let mut page = Page([0; 64]);
+        // SAFETY: aligned, of that length, exclusively borrowed until the end.
+        let bar = unsafe { MmioBar::new(NonNull::from(&mut page.0).cast(), 64) };
+        bar.write_combined(0, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(!bar.has_wc());
+        for i in 0..8 {
+            assert_eq!(bar.read32(8 * i), i as u32 + 1);
+        }
+    }
+}
