@@ -121,5 +121,7 @@ crate::prm_values! {
         NOTIFICATION_REQUEST_ARMED = 0x9;
         /// The event was raised; the queue has to be armed again.
         FIRED = 0xa;
+        /// Every completion raises an event.
+        ALWAYS_ARMED = 0xb;
     }
 }

@@ -69,9 +69,13 @@ pub struct Field {
     pub count: u32,
     /// The fields of a nested structure; empty for a number.
     pub nested: &'static [Field],
-    /// Reads element `i` through the declared getter, from the dwords of the whole structure. A nested structure reads as 0.
+    /// Name of the nested structure; empty for a number.
+    pub nested_name: &'static str,
+    /// Reads element `i` through the declared getter, from the dwords of the whole structure. The elements of a nested
+    /// structure are its dwords.
     pub get: fn(&[Be32], usize) -> u64,
-    /// Writes element `i` through the declared setter, into the dwords of the whole structure. Does nothing for a nested structure.
+    /// Writes element `i` through the declared setter, into the dwords of the whole structure. The elements of a nested
+    /// structure are its dwords.
     pub set: fn(&mut [Be32], usize, u64),
 }
 
@@ -327,7 +331,7 @@ macro_rules! prm {
     (@field $name:ident [$($doc:expr),*] [$($csv:literal)?] $field:ident $off:literal [$w:tt;]) => {
         $crate::prm::Field {
             name: $crate::prm!(@name [$($csv)?] $field), doc: concat!($($doc),*), bit_offset: $off, bit_width: $w,
-            count: 0, nested: &[],
+            count: 0, nested: &[], nested_name: "",
             get: |words, i| $crate::prm::tail_get(words, $crate::prm::Bits::new($off, $w), i),
             set: |words, i, value| $crate::prm::tail_set(words, $crate::prm::Bits::new($off, $w), i, value),
         }
@@ -335,7 +339,7 @@ macro_rules! prm {
     (@field $name:ident [$($doc:expr),*] [$($csv:literal)?] $field:ident $off:literal [$w:tt; $n:literal]) => { $crate::pastey::paste! {
         $crate::prm::Field {
             name: $crate::prm!(@name [$($csv)?] $field), doc: concat!($($doc),*), bit_offset: $off, bit_width: $w,
-            count: $n, nested: &[],
+            count: $n, nested: &[], nested_name: "",
             get: |words, i| <$name as $crate::prm::Layout>::from_words(words).$field(i) as u64,
             set: |words, i, value| {
                 let s = <$name as $crate::prm::Layout>::from_words(words).[<with_ $field>](i, value as _);
@@ -343,17 +347,30 @@ macro_rules! prm {
             },
         }
     }};
-    (@field $name:ident [$($doc:expr),*] [$($csv:literal)?] $field:ident $off:literal $t:ident) => {
+    (@field $name:ident [$($doc:expr),*] [$($csv:literal)?] $field:ident $off:literal $t:ident) => { $crate::pastey::paste! {
         $crate::prm::Field {
             name: $crate::prm!(@name [$($csv)?] $field), doc: concat!($($doc),*), bit_offset: $off,
             bit_width: 8 * <$t as $crate::prm::Layout>::BYTES as u32, count: 1,
-            nested: <$t as $crate::prm::Layout>::FIELDS, get: |_, _| 0, set: |_, _, _| {},
+            nested: <$t as $crate::prm::Layout>::FIELDS, nested_name: <$t as $crate::prm::Layout>::NAME,
+            get: |words, i| {
+                let inner = <$name as $crate::prm::Layout>::from_words(words).$field();
+                $crate::prm::Layout::words(&inner).get(i).map_or(0, |word| word.get() as u64)
+            },
+            set: |words, i, value| {
+                let mut s = <$name as $crate::prm::Layout>::from_words(words);
+                let mut inner = s.$field();
+                if let Some(word) = $crate::prm::Layout::words_mut(&mut inner).get_mut(i) {
+                    *word = $crate::be::Be32::new(value as u32);
+                }
+                s.[<set_ $field>](inner);
+                for (to, from) in words.iter_mut().zip(s.0) { *to = from; }
+            },
         }
-    };
+    }};
     (@field $name:ident [$($doc:expr),*] [$($csv:literal)?] $field:ident $off:literal $w:tt) => { $crate::pastey::paste! {
         $crate::prm::Field {
             name: $crate::prm!(@name [$($csv)?] $field), doc: concat!($($doc),*), bit_offset: $off, bit_width: $w,
-            count: 1, nested: &[],
+            count: 1, nested: &[], nested_name: "",
             get: |words, _| <$name as $crate::prm::Layout>::from_words(words).$field() as u64,
             set: |words, _, value| {
                 let s = <$name as $crate::prm::Layout>::from_words(words)
