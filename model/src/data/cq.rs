@@ -7,16 +7,13 @@ use super::cqe::Completion;
 use super::fault::DataFault;
 use crate::device::Device;
 use crate::eq::{self, Event};
-use crate::objects::CqArm;
+use crate::objects::{CqArm, OVERFLOW, WRITE_FAIL};
 use crate::time::Due;
 use crate::violation::ViolationKind;
 
 /// Indices of a completion queue have 24 bits on the wire.
 const INDEX: u32 = 0xff_ffff;
 const DESCRIPTOR: u32 = 64;
-/// Syndromes of the CQ_ERROR event (PRM `eqe_cq_err`).
-const OVERRUN: u8 = 1;
-const ACCESS: u8 = 2;
 
 /// What the data path keeps of a completion queue besides its context.
 #[derive(Clone, Debug, Default)]
@@ -77,9 +74,9 @@ pub(crate) fn late(dev: &mut Device, cqn: u32, ticket: u64) {
 /// Writes one entry and raises the event it was armed for.
 fn write(dev: &mut Device, cqn: u32, completion: Completion) -> bool {
     let room = has_room(dev, cqn);
-    let Some(cq) = dev.objects.cqs.get_mut(&cqn).filter(|cq| !cq.error) else { return false };
+    let Some(cq) = dev.objects.cqs.get_mut(&cqn).filter(|cq| cq.status == 0) else { return false };
     if !room {
-        fail(dev, cqn, OVERRUN);
+        fail(dev, cqn, OVERFLOW);
         return false;
     }
     let index = cq.producer;
@@ -89,7 +86,7 @@ fn write(dev: &mut Device, cqn: u32, completion: Completion) -> bool {
     let buffer = cq.buffer.clone();
     cq.producer = index.wrapping_add(1);
     if dev.buffer_write("completion queue entry", &buffer, at, &completion.encode(index, owner)).is_err() {
-        fail(dev, cqn, ACCESS);
+        fail(dev, cqn, WRITE_FAIL);
         return false;
     }
     if completion.counts_as_solicited() {
@@ -99,9 +96,11 @@ fn write(dev: &mut Device, cqn: u32, completion: Completion) -> bool {
     true
 }
 
-fn fail(dev: &mut Device, cqn: u32, syndrome: u8) {
+/// Breaks a queue: `status` is what its context says from now on. The event's syndromes are 1 overrun, 2 access.
+fn fail(dev: &mut Device, cqn: u32, status: u8) {
     if let Some(cq) = dev.objects.cqs.get_mut(&cqn) {
-        cq.error = true;
+        cq.status = status;
+        let syndrome = if status == OVERFLOW { 1 } else { 2 };
         eq::report(dev, Event::cq_error(cqn, syndrome));
     }
 }

@@ -111,6 +111,10 @@ fn run(dev: &mut Device, qpn: u32) {
 /// Carries out the work request at the head.
 fn step(dev: &mut Device, qpn: u32) {
     let (ctrl, message) = fetch(dev, qpn);
+    let limit = dev.objects.qps.get(&qpn).map_or(0, |qp| qp.retry_count);
+    if dev.data.send(qpn).retries > limit {
+        return fail(dev, qpn, &ctrl, CqeError::of(syndrome::RETRY_EXCEEDED), None);
+    }
     let message = message.and_then(|mut message| {
         dev.data.faults.message(&mut message.payload)?;
         Ok(message)
@@ -126,7 +130,7 @@ fn step(dev: &mut Device, qpn: u32) {
         Answer::Ack => retire(dev, qpn, &ctrl, message.payload.len()),
         Answer::Nak { error, peer } => fail(dev, qpn, &ctrl, error, Some(peer)),
         Answer::NotReady { ns } => wait_ready(dev, qpn, &ctrl, ns),
-        Answer::Silence => wait_answer(dev, qpn, &ctrl),
+        Answer::Silence => wait_answer(dev, qpn),
     }
 }
 
@@ -141,15 +145,10 @@ fn wait_ready(dev: &mut Device, qpn: u32, ctrl: &Ctrl, ns: u64) {
     wait(dev, qpn, Some(ns));
 }
 
-/// Nobody answered: again after the ACK timeout of 4.096 us * 2^n (0: never), `retry_count` times.
-fn wait_answer(dev: &mut Device, qpn: u32, ctrl: &Ctrl) {
-    let Some(qp) = dev.objects.qps.get(&qpn) else { return };
-    let (limit, timeout) = (qp.retry_count, qp.path.ack_timeout);
+/// Nobody answered: on after the ACK timeout of 4.096 us * 2^n (0: never).
+fn wait_answer(dev: &mut Device, qpn: u32) {
+    let Some(timeout) = dev.objects.qps.get(&qpn).map(|qp| qp.path.ack_timeout) else { return };
     let run = dev.data.send(qpn);
-    if run.retries >= limit && timeout != 0 {
-        // The last attempt has been waited for like the ones before it.
-        return fail(dev, qpn, ctrl, CqeError::of(syndrome::RETRY_EXCEEDED), None);
-    }
     run.retries = run.retries.saturating_add(1);
     wait(dev, qpn, (timeout != 0).then_some(4096 << timeout));
 }

@@ -3,6 +3,7 @@
 use super::cqe::{CqeError, syndrome};
 use super::rq::{self, Refusal};
 use super::sq::Message;
+use crate::bytes::put_bits;
 use crate::device::Device;
 use crate::objects::{Qp, QpState};
 
@@ -59,17 +60,30 @@ fn connected(dev: &Device, qpn: u32, sender: &Qp, receiver: &Qp) -> bool {
         && sender.next_send_psn == receiver.next_rcv_psn
 }
 
-/// Whether the address path of a queue pair leads to the function's own port.
-fn leads_home(_dev: &Device, qp: &Qp) -> bool {
-    qp.path.port == 1
+/// Whether the address path of a queue pair leads from the function's port to itself: over RoCE, the source is a RoCE
+/// address that is set, and the destination's GID and MAC address are those of one.
+fn leads_home(dev: &Device, qp: &Qp) -> bool {
+    let path = &qp.path;
+    if path.port != 1 || dev.hca.caps.current("roce") == 0 {
+        return path.port == 1;
+    }
+    let table = &dev.hca.roce_addresses;
+    let set = |address: &[u8; 32]| address[..16] != [0; 16];
+    let source = table.get(usize::from(path.source_index)).is_some_and(set);
+    let own =
+        |address: &[u8; 32]| set(address) && address[..16] == path.remote_gid && address[18..24] == path.remote_mac;
+    source && table.iter().any(own)
 }
 
 fn count_packets(dev: &mut Device, qpn: u32, peer: u32, packets: u32) {
+    // The contexts too: a transition reads them again.
     if let Some(sender) = dev.objects.qps.get_mut(&qpn) {
         sender.next_send_psn = sender.next_send_psn.wrapping_add(packets) & PSN;
+        put_bits(&mut sender.context, 0x79 * 8, 24, sender.next_send_psn.into());
     }
     if let Some(receiver) = dev.objects.qps.get_mut(&peer) {
         receiver.next_rcv_psn = receiver.next_rcv_psn.wrapping_add(packets) & PSN;
+        put_bits(&mut receiver.context, 0x95 * 8, 24, receiver.next_rcv_psn.into());
     }
 }
 

@@ -27,9 +27,14 @@ pub(crate) struct Cq {
     pub(crate) producer: u32,
     /// Armed, and by which arm sequence number; `solicited_only` narrows it.
     pub(crate) armed: Option<CqArm>,
-    /// In error (an overrun): nothing is written any more.
-    pub(crate) error: bool,
+    /// 0, or [`OVERFLOW`] or [`WRITE_FAIL`]: then nothing is written any more.
+    pub(crate) status: u8,
 }
+
+/// `cqc.status` after an overrun.
+pub(crate) const OVERFLOW: u8 = 0x9;
+/// `cqc.status` after an entry could not be written.
+pub(crate) const WRITE_FAIL: u8 = 0xa;
 
 /// How a completion queue was armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +67,7 @@ impl Cq {
             dbr_addr: be64(context, 0x38),
             producer: 0,
             armed: None,
-            error: false,
+            status: 0,
         })
     }
 
@@ -74,7 +79,7 @@ impl Cq {
     /// The context as QUERY_CQ returns it; `consumer` as the doorbell record says.
     pub(crate) fn encode(&self, consumer: u32) -> Vec<u8> {
         let mut context = self.context.clone();
-        put_bits(&mut context, 0, 4, if self.error { 0x9 } else { 0 });
+        put_bits(&mut context, 0, 4, self.status.into());
         let state = match self.armed {
             Some(CqArm { solicited_only: true }) => 0x6,
             Some(CqArm { solicited_only: false }) => 0x9,

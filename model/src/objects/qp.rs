@@ -170,8 +170,6 @@ impl Qp {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut context = self.context.clone();
         put_bits(&mut context, 0, 4, self.state as u64);
-        put_bits(&mut context, 0x79 * 8, 24, self.next_send_psn.into());
-        put_bits(&mut context, 0x95 * 8, 24, self.next_rcv_psn.into());
         put_bits(&mut context, 0xb4 * 8, 16, self.sq_consumer.into());
         put_bits(&mut context, 0xb8 * 8, 32, self.rq_consumer.into());
         context

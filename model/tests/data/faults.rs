@@ -1,0 +1,74 @@
+//! Faults of the data path on demand.
+
+use mlx5_model::DataFault;
+
+use crate::completions::wire;
+use crate::raw::get;
+
+#[test]
+fn a_corrupted_message_differs_in_one_byte() {
+    let mut w = wire(4, false);
+    w.rdma.raw.model.inject_data(DataFault::CorruptPayload { offset: 6, xor: 0x10 }, 1);
+    for expected in [b"same", b"saMe", b"same"] {
+        let expected: Vec<u8> = expected.iter().map(|b| if *b == b'M' { b'm' ^ 0x10 } else { *b }).collect();
+        w.message(8, b"same");
+        w.rdma.poll(&mut w.send);
+        assert_eq!(w.to.bytes(0, 4), expected);
+    }
+}
+
+#[test]
+fn a_lost_completion_is_never_written() {
+    let mut w = wire(4, false);
+    // Of one message the receiver's completion comes first.
+    w.rdma.raw.model.inject_data(DataFault::LostCqe, 1);
+    w.message(8, b"x");
+    w.message(8, b"x");
+    assert_eq!(get(&w.rdma.poll(&mut w.send), 480, 16), 1);
+    assert!(w.rdma.take(&mut w.send).is_none());
+}
+
+#[test]
+fn swapped_completions_come_in_the_wrong_order() {
+    let mut w = wire(4, false);
+    w.rdma.raw.model.inject_data(DataFault::SwappedCqe { ns: 1000 }, 1);
+    w.message(8, b"x");
+    assert!(w.rdma.take(&mut w.send).is_none());
+    w.message(8, b"x");
+    assert_eq!([get(&w.rdma.poll(&mut w.send), 480, 16), get(&w.rdma.poll(&mut w.send), 480, 16)], [1, 0]);
+    w.rdma.raw.model.inject_data(DataFault::SwappedCqe { ns: 1000 }, 1);
+    w.message(8, b"x");
+    w.rdma.raw.model.step(1000);
+    assert_eq!(get(&w.rdma.take(&mut w.send).unwrap(), 480, 16), 2, "alone, it comes late");
+}
+
+#[test]
+fn a_wrong_counter_names_another_work_request() {
+    let mut w = wire(4, false);
+    w.rdma.raw.model.inject_data(DataFault::WrongCounter { add: 1 }, 1);
+    w.message(8, b"x");
+    assert_eq!(get(&w.rdma.poll(&mut w.send), 480, 16), 1);
+}
+
+#[test]
+fn late_completions_stay_in_order() {
+    let mut w = wire(4, false);
+    w.rdma.raw.model.inject_data(DataFault::LateCqe { ns: 5000 }, 1);
+    w.message(8, b"x");
+    w.message(8, b"x");
+    w.rdma.raw.model.step(4999);
+    assert!(w.rdma.take(&mut w.send).is_none());
+    w.rdma.raw.model.step(1);
+    assert_eq!(get(&w.rdma.take(&mut w.send).unwrap(), 480, 16), 0);
+    assert_eq!(get(&w.rdma.take(&mut w.send).unwrap(), 480, 16), 1);
+}
+
+#[test]
+fn a_failed_send_completes_with_the_syndrome_asked_for() {
+    let mut w = wire(4, false);
+    w.rdma.raw.model.inject_data(DataFault::FailSend { syndrome: 0x22, vendor: 0x99 }, 0);
+    w.message(8, b"x");
+    let cqe = w.rdma.poll(&mut w.send);
+    assert_eq!((cqe[63] >> 4, cqe[55], cqe[54]), (13, 0x22, 0x99));
+    assert_eq!(w.rdma.state(&w.a), 6);
+}

@@ -1,0 +1,11 @@
+//! The data path of the model, driven by raw bytes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod completions;
+mod connections;
+mod errors;
+mod faults;
+mod kinds;
+mod raw;
+mod rdma;
+mod violations;
