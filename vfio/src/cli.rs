@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::Value;
 
 use crate::decode::{self, Kind, Record};
+use crate::info;
+use crate::pingpong::{self, PingpongArgs};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 /// Longest input that `decode` reads, in bytes.
@@ -29,6 +32,8 @@ struct Cli {
 
 const MAIN_EXAMPLES: &str = "\
 Examples:
+  mlx5 pingpong --model              first completions, on the software model
+  mlx5 info --model                  firmware, ids and capabilities
   mlx5 decode dump.txt               what the bytes in a log say
   mlx5 help decode                   more about one command
 
@@ -36,20 +41,69 @@ Exit codes: 0 done, 1 the job failed, 2 wrong arguments or unreadable input.";
 
 #[derive(Debug, Subcommand)]
 enum Cmd {
+    /// Round trips between two queue pairs, every byte verified
+    #[command(after_help = PINGPONG_EXAMPLES)]
+    Pingpong(PingpongArgs),
+    /// Firmware, ids and capabilities of a device
+    #[command(after_help = INFO_EXAMPLES)]
+    Info(InfoArgs),
     /// Bytes of the device in plain words: CQEs, commands, mailboxes, EQEs, the health buffer
     #[command(after_help = DECODE_EXAMPLES)]
     Decode(DecodeArgs),
 }
 
+const PINGPONG_EXAMPLES: &str = "\
+Takes a function from reset to verified round trips and back: firmware, pages, queues, two connected queue pairs, \
+messages that differ from each other, all of it given back.
+
+Examples:
+  mlx5 pingpong --model
+  mlx5 pingpong --model --iters 2000 --size 4096
+  mlx5 pingpong --model --iters 4 --trace        every command with its status and time
+  mlx5 pingpong --model --fault lost-cqe         how a failure looks; exit code 1
+  mlx5 pingpong --model --json";
+
+const INFO_EXAMPLES: &str = "\
+Examples:
+  mlx5 info --model
+  mlx5 info --model --json";
+
 const DECODE_EXAMPLES: &str = "\
-Reads plain hex, with or without blanks, commas and 0x; the rows of kernel, libmlx5, DPDK and hexdump dumps with their
+Reads plain hex, with or without blanks, commas and 0x; the rows of kernel, libmlx5, DPDK and hexdump dumps with their \
 offsets and log prefixes; and raw bytes of a file. Several dumps one behind the other give several results.
 
 Examples:
   mlx5 decode dump.txt
   dmesg | grep -A4 dump_cqe | mlx5 decode --as cqe
-  mlx5 decode --hex 000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000881308000113074767d2
-  mlx5 decode --json --hex 0700000000000010000000000000000001040000000000000000000000000000000000000000000000000000000000000000000000000000000000001001fd0000";
+  mlx5 decode --as cqe entry.bin
+  mlx5 decode --json --hex \"$(xxd -p entry.bin)\"";
+
+/// Which device.
+#[derive(Debug, Args)]
+pub(crate) struct DeviceArgs {
+    /// Use the software model of a ConnectX-5 function; real devices come with VFIO support, not in this version
+    #[arg(long)]
+    model: bool,
+}
+
+impl DeviceArgs {
+    /// Ends the program with a line that helps when no device is named.
+    fn check(&self, subcommand: &str) {
+        if !self.model {
+            let text = "no device: this version drives the software model only, pass --model (real devices come with VFIO support)";
+            let mut cli = Cli::command();
+            cli.build();
+            let command = cli.find_subcommand_mut(subcommand);
+            command.unwrap_or(&mut Cli::command()).error(ErrorKind::MissingRequiredArgument, text).exit();
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+struct InfoArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+}
 
 #[derive(Debug, Args)]
 struct DecodeArgs {
@@ -69,6 +123,8 @@ struct DecodeArgs {
 pub(crate) enum Failure {
     /// The arguments or the input are wrong: exit code 2.
     Usage(String),
+    /// The job failed: exit code 1.
+    Job(String),
     /// The output went nowhere: exit code 1, and silent when a pipe was closed.
     Output(io::Error),
 }
@@ -88,6 +144,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
         Err(Failure::Output(e)) => report(1, &format!("cannot write the output: {e}")),
+        Err(Failure::Job(message)) => report(1, &message),
         Err(Failure::Usage(message)) => report(2, &message),
     }
 }
@@ -99,6 +156,14 @@ fn report(code: u8, message: &str) -> ExitCode {
 
 fn run(cli: &Cli, out: &mut dyn Write) -> Result<(), Failure> {
     match &cli.command {
+        Cmd::Pingpong(args) => {
+            args.device.check("pingpong");
+            pingpong::run(args, cli.json, out)
+        }
+        Cmd::Info(args) => {
+            args.device.check("info");
+            info::run(cli.json, out)
+        }
         Cmd::Decode(args) => decode(args, cli.json, out),
     }
 }

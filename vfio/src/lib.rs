@@ -2,3 +2,5 @@
 
 pub mod cli;
 pub mod decode;
+mod info;
+mod pingpong;

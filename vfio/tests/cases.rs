@@ -1,4 +1,5 @@
 //! Every case with bytes from public reports decodes to what is known about it, by the library and by the tool.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! No input makes the decoders panic, and what they cannot read they say.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use mlx5_vfio::decode::{DecodeError, Kind, decode_bytes, decode_text, fuzz};
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
 //! The forms in which people have bytes, and what is said about those that cannot be read.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use mlx5_vfio::decode::hex::{is_raw, read};
 use mlx5_vfio::decode::{DecodeError, Kind};

@@ -1,5 +1,6 @@
 //! Completion queue entries in words.
 
+use mlx5::WcStatus;
 use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeSyndrome, ErrCqe, INDEX_MASK, OpOwn, SigErrCqe};
 use mlx5_hw::prm::Layout;
 use mlx5_hw::wqe::WqeOpcode;
@@ -119,7 +120,7 @@ fn failed(descriptor: &[u8], op_own: OpOwn) -> Record {
     record.put("wqe_opcode", if requester { opcode.0 } else { 0 });
     record.put("wqe_opcode_name", opcode.name().filter(|_| requester).map_or(Value::Null, Value::from));
     record.row("syndrome", named(syndrome.0.into(), syndrome.name()), syndrome.meaning());
-    record.row("wc_status", named(status.into(), wc_status_name(status)), "What verbs report for it.");
+    record.row("wc_status", named(status.into(), wc_status_name(status).as_deref()), "What verbs report for it.");
     record.row("vendor_err_synd", number(vendor.into()), cause::vendor(syndrome, vendor));
     record.row_of::<ErrCqe>("hw_err_synd", number(cqe.hw_err_synd().into()));
     record.row_of::<ErrCqe>("hw_synd_type", number((cqe.hw_synd_type() >> 4).into()));
@@ -223,30 +224,6 @@ fn index_fold(record: &mut Record, descriptor: &[u8]) {
 }
 
 /// Name of a verbs completion status.
-fn wc_status_name(status: u32) -> Option<&'static str> {
-    const NAMES: [&str; 22] = [
-        "IBV_WC_SUCCESS",
-        "IBV_WC_LOC_LEN_ERR",
-        "IBV_WC_LOC_QP_OP_ERR",
-        "IBV_WC_LOC_EEC_OP_ERR",
-        "IBV_WC_LOC_PROT_ERR",
-        "IBV_WC_WR_FLUSH_ERR",
-        "IBV_WC_MW_BIND_ERR",
-        "IBV_WC_BAD_RESP_ERR",
-        "IBV_WC_LOC_ACCESS_ERR",
-        "IBV_WC_REM_INV_REQ_ERR",
-        "IBV_WC_REM_ACCESS_ERR",
-        "IBV_WC_REM_OP_ERR",
-        "IBV_WC_RETRY_EXC_ERR",
-        "IBV_WC_RNR_RETRY_EXC_ERR",
-        "IBV_WC_LOC_RDD_VIOL_ERR",
-        "IBV_WC_REM_INV_RD_REQ_ERR",
-        "IBV_WC_REM_ABORT_ERR",
-        "IBV_WC_INV_EECN_ERR",
-        "IBV_WC_INV_EEC_STATE_ERR",
-        "IBV_WC_FATAL_ERR",
-        "IBV_WC_RESP_TIMEOUT_ERR",
-        "IBV_WC_GENERAL_ERR",
-    ];
-    NAMES.get(status as usize).copied()
+fn wc_status_name(status: u32) -> Option<String> {
+    WcStatus(status).name().map(|name| format!("IBV_WC_{name}"))
 }

@@ -4,7 +4,6 @@ use mlx5_hw::cmd_entry::{CmdIfBox, CmdQueueEntry, ENTRY_TYPE};
 use mlx5_hw::cqe::{CqeOpcode, CqeSyndrome, ErrCqe, OpOwn};
 use mlx5_hw::eqe::{Eqe, EventType};
 use mlx5_hw::health::HealthBuffer;
-use mlx5_hw::prm::Layout;
 
 use super::record::layout;
 use super::{DecodeError, Kind};
@@ -30,7 +29,7 @@ impl NoKind {
 /// The kind of the structure at the head of `bytes`. A hint of the text around them counts if it is possible.
 pub fn kind(bytes: &[u8], hint: Option<Kind>) -> Result<Kind, NoKind> {
     let Some(entry) = bytes.get(..64) else { return Err(NoKind::Length) };
-    if bytes.len() % 64 != 0 {
+    if !bytes.len().is_multiple_of(64) {
         return Err(NoKind::Length);
     }
     let mailbox = bytes.get(..CmdIfBox::BYTES).map(mailbox);

@@ -1,7 +1,6 @@
 //! The health buffer in words.
 
 use mlx5_hw::health::{HealthBuffer, HealthSyndrome, Severity};
-use mlx5_hw::prm::Layout;
 
 use super::record::{layout, named, number};
 use super::{Kind, Record};

@@ -17,6 +17,7 @@ mod record;
 
 pub use error::DecodeError;
 pub use record::{FieldRow, Record};
+pub(crate) use record::{meaning, number, table};
 
 /// What bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]

@@ -12,6 +12,7 @@ pub fn hex(bytes: &[u8]) -> String {
 pub fn tool(args: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
         .args(args)
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -1,0 +1,84 @@
+//! `mlx5 info`: firmware, ids, capabilities.
+
+use std::io::Write;
+
+use mlx5::hw::caps::{CmdHcaCap, RoceCap};
+use mlx5::hw::prm::{Field, Layout};
+use mlx5::{Device, DeviceConfig, ibv};
+use mlx5_model::{Model, ModelConfig};
+use serde_json::{Map, Value, json};
+
+use crate::cli::{Failure, print_json};
+use crate::decode::{meaning, number, table};
+
+/// Opens the device, prints what it says of itself, and closes it.
+pub(crate) fn run(json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let model = Model::new(ModelConfig::default());
+    let device = ibv::open_device(model.clone(), model.clone(), DeviceConfig::default())
+        .map_err(|e| Failure::Job(format!("the device did not come up: {e}")))?;
+    let printed = if json { print_json(&object(&device), out) } else { text(&device, out) };
+    ibv::close_device(device).map_err(|e| Failure::Job(format!("closing the device failed: {e}")))?;
+    printed
+}
+
+/// Identity as names and values.
+fn identity(device: &Device) -> Vec<(&'static str, String)> {
+    let info = device.info();
+    let (major, minor, sub) = info.firmware;
+    let psid: String = info.psid.iter().take_while(|&&b| b != 0).map(|&b| char::from(b)).collect();
+    let mac = info.mac.map(|b| format!("{b:02x}")).join(":");
+    let gid = info.gid.map(|g| std::net::Ipv6Addr::from(g).to_string());
+    vec![
+        ("firmware", format!("{major}.{minor}.{sub:04}")),
+        ("psid", psid),
+        ("vendor_id", format!("{:#06x}", info.vendor_id)),
+        ("device_id", format!("{:#06x}", info.device_id)),
+        ("issi", info.issi.to_string()),
+        ("node_guid", format!("{:016x}", info.node_guid)),
+        ("system_image_guid", format!("{:016x}", info.system_image_guid)),
+        ("port", if info.port_up { "up" } else { "down" }.to_string()),
+        ("mac", mac),
+        ("mtu", info.mtu.to_string()),
+        ("gid", gid.unwrap_or_else(|| "none".to_string())),
+        ("health", format!("{:?}", device.health())),
+    ]
+}
+
+/// The pages of capabilities: name, fields, and the numbers.
+fn pages(device: &Device) -> Vec<(&'static str, &'static [Field], Vec<mlx5::hw::be::Be32>)> {
+    let caps = device.caps();
+    let general = ("general", CmdHcaCap::FIELDS, caps.general.words().to_vec());
+    let roce = caps.roce.as_ref().map(|roce| ("roce", RoceCap::FIELDS, roce.words().to_vec()));
+    std::iter::once(general).chain(roce).collect()
+}
+
+fn object(device: &Device) -> Value {
+    let mut object: Map<String, Value> =
+        identity(device).into_iter().map(|(name, value)| (name.to_string(), Value::from(value))).collect();
+    object.insert("device".into(), "software model".into());
+    let pages = pages(device);
+    let capabilities: Map<String, Value> = pages
+        .iter()
+        .map(|(name, fields, words)| {
+            let values = fields.iter().map(|f| (f.name.to_string(), Value::from((f.get)(words, 0))));
+            (name.to_string(), Value::Object(values.collect()))
+        })
+        .collect();
+    object.insert("capabilities".into(), json!(capabilities));
+    Value::Object(object)
+}
+
+fn text(device: &Device, out: &mut dyn Write) -> Result<(), Failure> {
+    writeln!(out, "Software model of a ConnectX-5 function, no card.")?;
+    let identity = identity(device);
+    let width = identity.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, value) in &identity {
+        writeln!(out, "  {name:width$}  {value}")?;
+    }
+    for (name, fields, words) in pages(device) {
+        writeln!(out, "\nCapabilities: {name}\n")?;
+        let rows = fields.iter().map(|f| [f.name.to_string(), number((f.get)(&words, 0)), meaning(f.doc)]);
+        writeln!(out, "{}", table(["capability", "value", "meaning"], rows))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! The two ends of a connection on one device, made and taken down.
+
+use mlx5::{
+    AccessFlags, AhAttr, Cq, CqInitAttrEx, CqeSize, Device, DmaBuf, Error, GlobalRoute, Mtu, Pd, Qp, QpAttr,
+    QpAttrMask, QpCap, QpInitAttr, QpState, WcFlags, ibv,
+};
+
+/// Bytes up to which a payload travels inside the work request.
+pub const INLINE: u32 = 64;
+/// Most messages in flight.
+pub const MOST_IN_FLIGHT: u32 = 16;
+/// Most memory of one buffer in bytes, unless a single message is longer.
+const BUFFER: u32 = 1 << 20;
+
+/// One end: a CQ for its sends and receives, a queue pair, and memory.
+pub struct End {
+    /// Name in messages.
+    pub name: &'static str,
+    /// Reports both queues.
+    pub cq: Cq,
+    /// The reliable connection.
+    pub qp: Qp,
+    /// Where its own payloads lie, one slot for each message in flight.
+    pub outgoing: DmaBuf,
+    /// Where the peer's payloads land.
+    pub incoming: DmaBuf,
+}
+
+/// Two connected ends and what they lie in.
+pub struct Link {
+    /// Sends first.
+    pub a: End,
+    /// Sends back what it receives.
+    pub b: End,
+    /// Number of messages in flight at a time.
+    pub depth: u32,
+    pd: Pd,
+}
+
+impl Link {
+    /// Makes both ends and connects them.
+    pub fn new(device: &Device, cqe: u32, size: u32) -> Result<Self, Error> {
+        let pd = ibv::alloc_pd(device)?;
+        let a_cq = ibv::create_cq(device, cqe, 0, None, 0)?;
+        let fields = WcFlags::BYTE_LEN | WcFlags::IMM | WcFlags::QP_NUM;
+        let attr = CqInitAttrEx { cqe, wc_flags: fields, cqe_size: CqeSize::B64, ..CqInitAttrEx::default() };
+        let b_cq = ibv::create_cq_ex(device, &attr)?;
+        // Each end has a send and a receive outstanding for every message in flight.
+        let depth = (a_cq.cqe() / 2).min(BUFFER / size).clamp(1, MOST_IN_FLIGHT);
+        let mut a = End::new(&pd, "A", a_cq, depth, size)?;
+        let mut b = End::new(&pd, "B", b_cq, depth, size)?;
+        a.connect(device, b.qp.qp_num())?;
+        b.connect(device, a.qp.qp_num())?;
+        Ok(Self { a, b, depth, pd })
+    }
+
+    /// Ends everything, in order. The first error is told, the rest goes on.
+    pub fn close(self) -> Result<(), Error> {
+        let ends = [self.a.close(), self.b.close()];
+        let pd = ibv::dealloc_pd(self.pd).map_err(|e| e.error);
+        ends.into_iter().chain([pd]).find(Result::is_err).unwrap_or(Ok(()))
+    }
+}
+
+impl End {
+    fn new(pd: &Pd, name: &'static str, cq: Cq, depth: u32, size: u32) -> Result<Self, Error> {
+        let cap =
+            QpCap { max_send_wr: depth, max_recv_wr: depth, max_send_sge: 1, max_recv_sge: 1, max_inline_data: INLINE };
+        let qp = ibv::create_qp(pd, &mut QpInitAttr::new(&cq, &cq, cap))?;
+        let bytes = depth as usize * size as usize;
+        let outgoing = pd.alloc_buf(bytes, AccessFlags::empty())?;
+        let incoming = pd.alloc_buf(bytes, AccessFlags::LOCAL_WRITE)?;
+        Ok(Self { name, cq, qp, outgoing, incoming })
+    }
+
+    /// Takes the queue pair to Rts, towards a peer on the same port.
+    fn connect(&mut self, device: &Device, peer: u32) -> Result<(), Error> {
+        let info = device.info();
+        let grh = info.gid.map(|dgid| GlobalRoute { dgid, hop_limit: 64, ..GlobalRoute::default() });
+        let attr = QpAttr {
+            qp_state: QpState::Init,
+            port_num: 1,
+            dest_qp_num: peer,
+            path_mtu: Mtu::B1024,
+            ah_attr: AhAttr { grh, port_num: 1, dmac: info.mac, ..AhAttr::default() },
+            min_rnr_timer: 12,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 1,
+            max_dest_rd_atomic: 1,
+            ..QpAttr::default()
+        };
+        let init = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+        let rtr = QpAttrMask::STATE
+            | QpAttrMask::AV
+            | QpAttrMask::PATH_MTU
+            | QpAttrMask::DEST_QPN
+            | QpAttrMask::RQ_PSN
+            | QpAttrMask::MAX_DEST_RD_ATOMIC
+            | QpAttrMask::MIN_RNR_TIMER;
+        let rts = QpAttrMask::STATE
+            | QpAttrMask::SQ_PSN
+            | QpAttrMask::TIMEOUT
+            | QpAttrMask::RETRY_CNT
+            | QpAttrMask::RNR_RETRY
+            | QpAttrMask::MAX_QP_RD_ATOMIC;
+        for (qp_state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
+            ibv::modify_qp(&mut self.qp, &QpAttr { qp_state, ..attr }, mask)?;
+        }
+        Ok(())
+    }
+
+    fn close(self) -> Result<(), Error> {
+        let qp = ibv::destroy_qp(self.qp).map_err(|e| e.error);
+        let cq = ibv::destroy_cq(self.cq).map_err(|e| e.error);
+        let memory = [self.outgoing, self.incoming].map(|buf| buf.dereg().map_err(|e| e.error));
+        [qp, cq].into_iter().chain(memory).find(Result::is_err).unwrap_or(Ok(()))
+    }
+}

@@ -1,0 +1,248 @@
+//! The tool as people use it: exit codes, messages, examples, JSON.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use common::{hex, tool};
+use serde_json::Value;
+
+/// A requester error of a public report, as a kernel prints it.
+const DUMP: &str = "\
+[  100.000001] mlx5_core 0000:01:00.0: mlx5_ib: dump_cqe:274:(pid 0): dump error cqe
+[  100.000002] 00000000: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+[  100.000003] 00000010: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+[  100.000004] 00000020: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+[  100.000005] 00000030: 00 00 00 00 00 00 88 13 08 00 01 13 07 47 67 d2
+";
+
+/// The bytes of [`DUMP`].
+fn raw_dump() -> Vec<u8> {
+    let mut raw = vec![0; 64];
+    raw[54..].copy_from_slice(&[0x88, 0x13, 0x08, 0x00, 0x01, 0x13, 0x07, 0x47, 0x67, 0xd2]);
+    raw
+}
+
+fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    assert!(!text.contains('\x1b'), "no colours in a pipe: {text:?}");
+    text
+}
+
+/// Standard output and standard error of a run that ends with `code`.
+fn run(code: i32, args: &[&str], input: &str) -> (String, String) {
+    let out: Output = tool(args, input.as_bytes());
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert_eq!(out.status.code(), Some(code), "mlx5 {args:?}\n{stdout}\n{stderr}");
+    (stdout, stderr)
+}
+
+fn json(code: i32, args: &[&str], input: &str) -> Value {
+    serde_json::from_str(&run(code, args, input).0).expect("JSON")
+}
+
+#[test]
+fn wrong_arguments_end_with_a_helpful_line_and_exit_code_2() {
+    for (args, says) in [
+        (&[][..], "Usage: mlx5"),
+        (&["nonsense"][..], "unrecognized subcommand 'nonsense'"),
+        (&["pingpong"][..], "pass --model"),
+        (&["info"][..], "real devices come with VFIO support"),
+        (&["pingpong", "--model", "--iters", "0"][..], "0 is not in 1.."),
+        (&["pingpong", "--model", "--iters", "many"][..], "invalid value 'many' for '--iters <N>'"),
+        (&["pingpong", "--model", "--size", "0"][..], "0 is not in 1..=1048576"),
+        (&["pingpong", "--model", "--cqe", "65536"][..], "at most 65535 entries"),
+        (&["pingpong", "--model", "--fault", "fire"][..], "possible values: corrupt, lost-cqe, bad-order"),
+        (&["decode", "--as", "poem", "--hex", "00"][..], "possible values: cqe, command, mailbox, eqe, health, text"),
+        (&["decode", "--hex", "00", "file"][..], "cannot be used with"),
+    ] {
+        let (_, stderr) = run(2, args, "");
+        assert!(stderr.contains(says), "mlx5 {args:?} says {says:?}: {stderr}");
+    }
+}
+
+#[test]
+fn unreadable_input_says_what_could_not_be_read_and_exits_2() {
+    let short = "00".repeat(63);
+    for (args, input, says) in [
+        (&["decode"][..], "", "the input is empty"),
+        (&["decode"][..], "00 11 2x", "line 1, column 8: 'x' in '2x' is not a hex digit"),
+        (&["decode"][..], "0 11", "odd number of digits"),
+        (&["decode", "--hex", &short][..], "", "63 bytes: possible are multiples of 64"),
+        (&["decode", "--as", "mailbox", "--hex", "0011"][..], "", "2 bytes: a mailbox block has 576 bytes"),
+        (&["decode"][..], "mlx5_core 0000:01:00.0: hello\n", "no bytes in 1 line(s) of log text"),
+        (&["decode", "--as", "text"][..], "mlx5_core: something", "log text is not read yet"),
+        (&["decode", "no-such-file"][..], "", "cannot read no-such-file"),
+        (&["decode", "--hex", &"a5".repeat(64)][..], "", "look like nothing that is known"),
+    ] {
+        let (stdout, stderr) = run(2, args, input);
+        assert!(stdout.is_empty() && stderr.contains(says), "mlx5 {args:?} says {says:?}: {stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_log_a_file_and_raw_bytes_decode_alike() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let from_stdin = json(0, &["decode", "--json"], DUMP);
+    assert_eq!(from_stdin[0]["syndrome_name"], "REMOTE_ACCESS_ERR");
+    assert_eq!(from_stdin[0]["qpn"], 275);
+    std::fs::write(dir.join("alike.txt"), DUMP).unwrap();
+    assert_eq!(json(0, &["--json", "decode", "alike.txt"], ""), from_stdin);
+    let raw = raw_dump();
+    std::fs::write(dir.join("alike.bin"), &raw).unwrap();
+    assert_eq!(json(0, &["decode", "--json", "alike.bin"], ""), from_stdin);
+    assert_eq!(json(0, &["decode", "--json", "--hex", &hex(&raw)], ""), from_stdin);
+    let all_at_once = tool(&["decode", "--json", "-"], &raw);
+    assert_eq!(serde_json::from_slice::<Value>(&all_at_once.stdout).unwrap(), from_stdin);
+}
+
+#[test]
+fn decoding_tells_what_happened_and_why_in_words() {
+    let (stdout, _) = run(0, &["decode"], DUMP);
+    for says in [
+        "A send work request (RDMA_WRITE) of queue 0x113 failed: REMOTE_ACCESS_ERR (0x13)",
+        "IBV_WC_REM_ACCESS_ERR",
+        "Usual causes",
+        "1 line(s) of log text were passed over",
+    ] {
+        assert!(stdout.contains(says), "{says:?}: {stdout}");
+    }
+    let (twice, _) = run(0, &["decode"], &[DUMP, DUMP].concat());
+    assert!(twice.starts_with("[1 of 2] cqe\n") && twice.contains("\n[2 of 2] cqe\n"), "{twice}");
+}
+
+#[test]
+fn pingpong_says_that_it_is_the_model_and_passes() {
+    let (stdout, stderr) = run(0, &["pingpong", "--model", "--iters", "100"], "");
+    let first = stdout.lines().next().unwrap();
+    assert!(first.contains("oftware model") && first.contains("not a card's"), "{first}");
+    for says in ["100 of 100 round trips", "violations  0", "teardown    clean", "result      passed"] {
+        assert!(stdout.contains(says), "{says:?}: {stdout}");
+    }
+    assert!(stderr.is_empty(), "{stderr}");
+}
+
+#[test]
+fn pingpong_verifies_every_payload_at_all_sizes() {
+    for (iters, size, cqe) in
+        [(1, 1, 1), (50, 63, 2), (50, 64, 3), (50, 65, 1), (40, 1025, 100), (33, 5000, 31), (2, 1 << 20, 7)]
+    {
+        let (i, s, c) = (iters.to_string(), size.to_string(), cqe.to_string());
+        let got = json(0, &["pingpong", "--model", "--json", "--iters", &i, "--size", &s, "--cqe", &c], "");
+        assert_eq!(got["iters"], iters);
+        assert_eq!(got["verified"], iters, "each iteration's payload was compared: {got}");
+        assert_eq!(got["violations"], 0);
+        assert!(got["commands"].as_u64().unwrap() > 30, "{got}");
+        assert!(got["cq"]["cqe"].as_u64().unwrap() >= cqe, "{got}");
+        assert_eq!(got["cq"]["cqe_size"], 64);
+        assert_eq!(got["teardown"], "clean");
+        assert_eq!(got["error"], Value::Null);
+    }
+}
+
+#[test]
+fn each_fault_is_found_named_and_exits_1() {
+    for (fault, says) in [
+        ("corrupt", "payload mismatch at iteration 56, byte 40: "),
+        ("lost-cqe", "completion missing: B's receive with wr_id 56 did not complete"),
+        ("bad-order", "completion out of order at B's receive queue: expected wr_id 56, got 57"),
+    ] {
+        let args = ["pingpong", "--model", "--iters", "104", "--fault", fault];
+        let (stdout, stderr) = run(1, &args, "");
+        assert!(stderr.contains(says), "{fault}: {stderr}");
+        assert!(stdout.contains("result      FAILED") && stdout.contains("teardown    clean"), "{stdout}");
+        let got = json(1, &[&args[..], &["--json"]].concat(), "");
+        assert!(got["error"].as_str().unwrap().contains(says), "{got}");
+        assert!(got["verified"].as_u64().unwrap() < 104, "{got}");
+    }
+}
+
+#[test]
+fn a_fault_that_does_not_show_is_not_taken_for_success() {
+    let (_, stderr) = run(1, &["pingpong", "--model", "--iters", "1", "--fault", "bad-order"], "");
+    assert!(stderr.contains("did not show"), "{stderr}");
+}
+
+#[test]
+fn trace_lists_every_command_with_status_and_time() {
+    let got = json(0, &["pingpong", "--model", "--iters", "1", "--trace", "--json"], "");
+    let trace = got["trace"].as_array().unwrap();
+    assert_eq!(trace.len() as u64, got["commands"].as_u64().unwrap());
+    assert!(trace.iter().all(|c| c["status"] == "ok" && c["ns"].as_u64().is_some()), "{got}");
+    let names: Vec<&str> = trace.iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!((names[0], names[names.len() - 1]), ("ENABLE_HCA", "DISABLE_HCA"));
+    for (name, count) in [("CREATE_CQ", 2), ("CREATE_QP", 2), ("RTR2RTS_QP", 2), ("DESTROY_QP", 2), ("DESTROY_CQ", 2)] {
+        assert_eq!(names.iter().filter(|n| **n == name).count(), count, "{name}");
+    }
+    let (stdout, _) = run(0, &["pingpong", "--model", "--iters", "1", "--trace"], "");
+    assert!(names.iter().all(|n| stdout.contains(n)), "{stdout}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let once = |seed: &str| {
+        let args = ["pingpong", "--model", "--iters", "50", "--fault", "corrupt", "--json", "--seed", seed];
+        let mut got = json(1, &args, "");
+        got["elapsed_ns"] = Value::Null;
+        got
+    };
+    assert_eq!(once("5"), once("5"));
+    assert_ne!(once("5")["error"], once("6")["error"], "other payloads");
+}
+
+#[test]
+fn info_shows_firmware_ids_and_capabilities() {
+    let got = json(0, &["info", "--model", "--json"], "");
+    assert_eq!(got["firmware"], "16.35.4030");
+    assert_eq!(got["device_id"], "0x1018");
+    assert_eq!(got["capabilities"]["general"]["cqe_version"], 1);
+    let (stdout, _) = run(0, &["info", "--model"], "");
+    for says in ["Software model", "16.35.4030", "0x1018", "log_max_cq_sz", "log2 of the most entries of a CQ."] {
+        assert!(stdout.contains(says), "{says:?}: {stdout}");
+    }
+}
+
+/// The commands under "Examples:" of a help text, their comments cut off.
+fn examples(help: &str) -> Vec<String> {
+    let (_, examples) = help.split_once("Examples:\n").expect("examples");
+    let lines = examples.lines().take_while(|l| l.starts_with("  "));
+    lines.map(|l| l.trim().split("   ").next().unwrap().trim().to_string()).collect()
+}
+
+#[test]
+fn every_example_of_the_help_runs() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(dir.join("dump.txt"), DUMP).unwrap();
+    std::fs::write(dir.join("entry.bin"), raw_dump()).unwrap();
+    let mut ran = 0;
+    for subject in [&["--help"][..], &["pingpong", "--help"], &["info", "--help"], &["decode", "--help"]] {
+        for example in examples(&run(0, subject, "").0) {
+            let command = example.rsplit("| ").next().unwrap();
+            let command = command.replace("\"$(xxd -p entry.bin)\"", &hex(&raw_dump()));
+            let args: Vec<&str> = command.split_whitespace().collect();
+            assert_eq!(args[0], "mlx5", "{example}");
+            let code = i32::from(example.contains("--fault"));
+            let (stdout, _) = run(code, &args[1..], if example.contains('|') { DUMP } else { "" });
+            assert!(!stdout.is_empty(), "{example}");
+            ran += 1;
+        }
+    }
+    println!("{ran} examples ran");
+    assert!(ran >= 12, "{ran}");
+}
+
+#[test]
+fn a_closed_pipe_ends_the_tool_without_a_panic() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
+        .args(["info", "--model"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(text(&out.stderr), "");
+}
