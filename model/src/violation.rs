@@ -59,8 +59,6 @@ violations! {
     DoorbellBeforeQueueAddress = "The device fetches a command from address 0 or hangs.";
     /// The command doorbell was rung while firmware was still booting.
     DoorbellWhileInitializing = "The doorbell is lost: the command never completes.";
-    /// A doorbell for a command slot beyond the queue.
-    CommandSlotOutOfRange = "The bit is ignored: the command never completes.";
     /// A doorbell for a command slot whose command has not completed.
     CommandSlotBusy = "The device executes a mix of the two commands or neither.";
     /// A doorbell for an entry whose owner bit says software.
