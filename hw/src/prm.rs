@@ -164,6 +164,7 @@ macro_rules! prm {
         #[derive(Clone, Copy, PartialEq, Eq)]
         $vis struct $name([$crate::be::Be32; $bytes / 4]);
 
+        #[allow(clippy::len_without_is_empty, reason = "a field may be called `len`")]
         impl $name {
             /// Size in bytes.
             pub const BYTES: usize = $bytes;

@@ -4,6 +4,7 @@
 //! A field is set to all ones in a zeroed buffer, and to zero in a buffer of ones, and the bits that moved are looked
 //! at; then it is read back from a pattern that this test takes apart by itself. Nothing here asks the declaration
 //! where a field is.
+#![allow(clippy::expect_used, clippy::panic, reason = "a helper that cannot go on fails its test")]
 
 mod declared;
 mod oracle;
@@ -192,7 +193,11 @@ fn dotted(path: &[&'static Field]) -> String {
     path.iter().map(|f| f.name).collect::<Vec<_>>().join(".")
 }
 
-fn check_shape(what: &str, field: &Field, place: Place) {
+/// Compares what the table of fields says, from which decoders and traces read.
+fn check_shape(what: &str, path: &[&'static Field], place: Place) {
+    let Some(field) = path.last() else { return };
+    let offset: u32 = path.iter().map(|f| f.bit_offset).sum();
+    assert_eq!(offset, place.offset, "{what}: offset in bits");
     assert_eq!(field.count == 0, place.count == 0, "{what}: a list of any length in one and not in the other");
     if place.in_bytes {
         let total = field.bit_width * field.count.max(1);
@@ -217,7 +222,7 @@ fn check_structure(oracle: &Oracle, structure: &Structure) -> usize {
         let what = format!("{name}.{}", leaf.name());
         assert!(!leaf.field().doc.trim().is_empty(), "{what}: no meaning given");
         let place = place_of(oracle, name, &leaf.path).unwrap_or_else(|| panic!("{what}: the headers do not have it"));
-        check_shape(&what, leaf.field(), place);
+        check_shape(&what, &leaf.path, place);
         if !leaf.is_inner_list() {
             check_accessors(&what, structure.bytes, &leaf, place);
         }
