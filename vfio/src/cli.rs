@@ -42,10 +42,10 @@ Exit codes: 0 done, 1 the job failed, 2 wrong arguments or unreadable input.";
 #[derive(Debug, Subcommand)]
 enum Cmd {
     /// Round trips between two queue pairs, every byte verified
-    #[command(after_help = PINGPONG_EXAMPLES)]
+    #[command(after_help = PINGPONG_EXAMPLES, override_usage = "mlx5 pingpong --model [OPTIONS]")]
     Pingpong(PingpongArgs),
     /// Firmware, ids and capabilities of a device
-    #[command(after_help = INFO_EXAMPLES)]
+    #[command(after_help = INFO_EXAMPLES, override_usage = "mlx5 info --model [OPTIONS]")]
     Info(InfoArgs),
     /// Bytes of the device in plain words: CQEs, commands, mailboxes, EQEs, the health buffer
     #[command(after_help = DECODE_EXAMPLES)]
@@ -83,7 +83,7 @@ Examples:
 pub(crate) struct DeviceArgs {
     /// Use the software model of a ConnectX-5 function; real devices come with VFIO support, not in this version
     #[arg(long)]
-    model: bool,
+    pub(crate) model: bool,
 }
 
 impl DeviceArgs {

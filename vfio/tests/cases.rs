@@ -247,6 +247,17 @@ fn places_that_the_cases_name_are_the_ones_read() {
 }
 
 #[test]
+fn a_list_ends_where_the_length_of_the_input_says() {
+    let case = cases("command-bytes").into_iter().find(|c| c.id == "B-047").unwrap();
+    let mut message = bytes(&case.input["descriptor_after_hex"]);
+    message.extend(bytes(&case.input["in_mailbox_blocks_hex"][0]));
+    let pas = |message: &[u8]| decode_bytes(message, None).unwrap()[0].json["pas"].clone();
+    assert_eq!(pas(&message), json!([32886751232_u64]), "280 bytes: one address behind the 272 of the context");
+    message[4..8].copy_from_slice(&296_u32.to_be_bytes());
+    assert_eq!(pas(&message), json!([32886751232_u64, 0, 0]));
+}
+
+#[test]
 fn two_dumps_give_two_records() {
     let case = cases("command-bytes").remove(0);
     let both = [bytes(&case.input["descriptor_before_hex"]), bytes(&case.input["descriptor_after_hex"])].concat();
@@ -260,4 +271,21 @@ fn two_dumps_give_two_records() {
     let wide = decode_bytes(&[vec![0; 64], cqe].concat(), None).unwrap();
     assert_eq!((wide.len(), wide[0].json["cqe_bytes"].clone()), (1, json!(128)));
     assert_eq!(wide[0].json["qpn"], 88);
+}
+
+#[test]
+fn a_block_with_another_token_is_named_and_shown_on_its_own() {
+    let case = cases("command-bytes").into_iter().find(|c| c.id == "B-047").unwrap();
+    let mut message = bytes(&case.input["descriptor_after_hex"]);
+    message.extend(bytes(&case.input["in_mailbox_blocks_hex"][0]));
+    message[64 + 573] ^= 0x80;
+    for kind in [None, Some(Kind::Command)] {
+        let records = decode_bytes(&message, kind).unwrap();
+        assert_eq!(records.iter().map(|r| r.kind).collect::<Vec<_>>(), [Kind::Command, Kind::Mailbox]);
+        assert!(
+            records[0].notes.iter().any(|n| n.contains("token 0x9f and number 0 instead of 0x1f and 0")),
+            "{records:?}"
+        );
+        assert!(records[0].json.get("pas0").is_none(), "its fields are not taken for the command's");
+    }
 }

@@ -96,6 +96,8 @@ fn what_cannot_be_read_is_named_with_its_place() {
     assert_eq!(read("hello"), Err(not_hex(1, 1, 'h', "hello")));
     assert_eq!(read("0xzz"), Err(not_hex(1, 3, 'z', "0xzz")));
     assert_eq!(read("00 é0"), Err(not_hex(1, 4, 'é', "é0")));
+    assert_eq!(read("é0 0"), Err(not_hex(1, 1, 'é', "é0")));
+    assert_eq!(read("00 0é 0g"), Err(not_hex(1, 5, 'é', "0é")));
     assert_eq!(read("001 22"), Err(DecodeError::OddDigits { line: 1, column: 1, token: "001".into() }));
     assert_eq!(read(""), Err(DecodeError::Empty { text_lines: 0 }));
     assert_eq!(read(" \n\t\n"), Err(DecodeError::Empty { text_lines: 0 }));

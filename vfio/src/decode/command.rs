@@ -1,7 +1,9 @@
 //! Command queue entries, with the mailbox blocks behind them, in words.
 
 use mlx5_hw::cmd::{Opcode, PagesOp, Status};
-use mlx5_hw::cmd_entry::{CmdIfBox, CmdQueueEntry, DATA_BYTES, DeliveryStatus, INLINE_BYTES, mailboxes, xor};
+use mlx5_hw::cmd_entry::{
+    CmdIfBox, CmdQueueEntry, DATA_BYTES, DeliveryStatus, ENTRY_TYPE, INLINE_BYTES, mailboxes, xor,
+};
 use mlx5_hw::prm::{Field, Layout};
 use serde_json::{Map, Value};
 
@@ -13,6 +15,8 @@ use super::{Kind, Record};
 pub const DESCRIPTOR: usize = CmdQueueEntry::BYTES;
 /// Size of a mailbox block in bytes.
 pub const BLOCK: usize = CmdIfBox::BYTES;
+/// First byte of a descriptor.
+pub const TYPE: u8 = ENTRY_TYPE as u8;
 /// Fields that every input and output has, shown apart from the others.
 const HEAD: &[&str] = &["opcode", "uid", "op_mod", "status", "syndrome"];
 
@@ -22,6 +26,8 @@ struct Message {
     input: Vec<u8>,
     output: Vec<u8>,
     used: usize,
+    /// What is wrong with the blocks behind the descriptor.
+    strays: Vec<String>,
 }
 
 /// Decodes the command at the head of `bytes`, and says how many bytes it takes; `None` if there are too few.
@@ -55,6 +61,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
     fields(&mut record, opcode, &message);
     rows_of_descriptor(&mut record, entry);
     causes(&mut record, entry, opcode, status);
+    record.notes.extend(message.strays);
     Some((record, message.used))
 }
 
@@ -62,12 +69,16 @@ pub fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
 fn gather(bytes: &[u8]) -> Option<Message> {
     let entry: CmdQueueEntry = layout(bytes.get(..DESCRIPTOR)?, 0);
     let mut used = DESCRIPTOR;
+    let mut strays = Vec::new();
     let mut take = |inline: &[u8], pointer: u64, length: u32| {
         let mut data = inline.to_vec();
         let blocks = if pointer == 0 { 0 } else { mailboxes(length as usize) };
         for number in 0..blocks {
-            let block = bytes.get(used..).and_then(|rest| rest.get(..BLOCK));
-            let Some(block) = block.filter(|b| continues(b, &entry, number)) else { break };
+            let Some(block) = bytes.get(used..).and_then(|rest| rest.get(..BLOCK)) else { break };
+            if let Some(why) = stray(block, &entry, number) {
+                strays.extend(why);
+                break;
+            }
             data.extend_from_slice(block.get(..DATA_BYTES).unwrap_or(&[]));
             used += BLOCK;
         }
@@ -76,13 +87,24 @@ fn gather(bytes: &[u8]) -> Option<Message> {
     };
     let input = take(bytes.get(16..32)?, entry.input_mailbox(), entry.input_length());
     let output = take(bytes.get(32..48)?, entry.output_mailbox(), entry.output_length());
-    Some(Message { entry, input, output, used })
+    Some(Message { entry, input, output, used, strays })
 }
 
-/// Whether a block belongs to the command as its block `number`.
-fn continues(block: &[u8], entry: &CmdQueueEntry, number: usize) -> bool {
+/// Why bytes are not block `number` of the command, if they are not; another descriptor needs no reason.
+fn stray(block: &[u8], entry: &CmdQueueEntry, number: usize) -> Option<Option<String>> {
     let head: CmdIfBox = layout(block, 0);
-    head.token() == entry.token() && head.block_number() as usize == number
+    if head.token() == entry.token() && head.block_number() as usize == number {
+        return None;
+    }
+    let descriptor = block.first() == Some(&TYPE);
+    Some((!descriptor).then(|| {
+        format!(
+            "The bytes behind it are no mailbox block of this command: token {:#x} and number {} instead of {:#x} and {number}.",
+            head.token(),
+            head.block_number(),
+            entry.token()
+        )
+    }))
 }
 
 /// The descriptor's own fields.

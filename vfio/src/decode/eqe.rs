@@ -43,7 +43,7 @@ fn headline(eqe: &Eqe, kind: EventType, doc: &str) -> String {
         Event::Completion { cqn } => format!("{name}: CQ {cqn:#x} has completions."),
         Event::CqError { cqn, syndrome } => {
             format!(
-                "{name}: CQ {cqn:#x} failed, {}. Nothing more is written to it.",
+                "{name}: CQ {cqn:#x} failed: {}. Nothing more is written to it.",
                 cq_error_name(syndrome).unwrap_or("reason unknown")
             )
         }

@@ -65,63 +65,46 @@ pub enum DecodeError {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = |line: &usize| if *line == 0 { String::new() } else { format!("line {line}: ") };
         match self {
-            Self::Empty { text_lines: 0 } => {
-                write!(
-                    f,
-                    "the input is empty: pass the bytes of a CQE, command, mailbox block, EQE or health buffer as hex"
-                )
-            }
-            Self::Empty { text_lines } => {
-                write!(
-                    f,
-                    "no bytes in {text_lines} line(s) of log text: this version reads dumps, not messages; pass the bytes as hex"
-                )
-            }
-            Self::NotHex { line, column, character, token } => {
-                write!(
-                    f,
-                    "line {line}, column {column}: '{}' in '{token}' is not a hex digit",
-                    character.escape_default()
-                )
-            }
-            Self::OddDigits { line, column, token } => {
-                write!(
-                    f,
-                    "line {line}, column {column}: '{token}' has an odd number of digits: a byte is two, with leading zero"
-                )
-            }
-            Self::MissingRow { line, offset, due } => {
-                write!(
-                    f,
-                    "line {line}: a row with offset {offset:#x} where {due:#x} is due: a row is missing, doubled or of the wrong length"
-                )
-            }
-            Self::Length { line, found, kind: Some(kind) } => {
-                write!(f, "{}{found} bytes: {}", place(line), kind.lengths())
-            }
-            Self::Length { line, found, kind: None } => write!(
-                f,
-                "{}{found} bytes: possible are multiples of 64 (CQE, command, EQE, health buffer) and of 576 (mailbox block)",
-                place(line)
+            Self::Empty { text_lines: 0 } => f.write_str(
+                "the input is empty: pass the bytes of a CQE, command, mailbox block, EQE or health buffer as hex",
             ),
+            Self::Empty { text_lines } => write!(
+                f,
+                "no bytes in {text_lines} line(s) of log text: this version reads dumps, not messages; pass the bytes as hex"
+            ),
+            Self::NotHex { line, column, character, token } => {
+                let character = character.escape_default();
+                write!(f, "line {line}, column {column}: '{character}' in '{token}' is not a hex digit")
+            }
+            Self::OddDigits { line, column, token } => write!(
+                f,
+                "line {line}, column {column}: '{token}' has an odd number of digits: a byte is two, with leading zero"
+            ),
+            Self::MissingRow { line, offset, due } => write!(
+                f,
+                "line {line}: a row with offset {offset:#x} where {due:#x} is due: a row is missing, doubled or of the wrong length"
+            ),
+            Self::Length { line, found, kind } => {
+                let possible = kind.map_or(ANY_LENGTH, Kind::lengths);
+                write!(f, "{}{found} bytes: {possible}", place(*line))
+            }
             Self::Unknown { line, at, reasons } => {
-                write!(
-                    f,
-                    "{}the bytes from position {at} look like nothing that is known; pass --as to decode them anyway",
-                    place(line)
-                )?;
+                write!(f, "{}the bytes from position {at} look like nothing that is known; ", place(*line))?;
+                f.write_str("pass --as to decode them anyway")?;
                 reasons.iter().try_for_each(|r| write!(f, "\n  {r}"))
             }
-            Self::LogText => {
-                write!(
-                    f,
-                    "log text is not read yet in this version: pass the bytes of the dump, with --as cqe, command, mailbox, eqe or health"
-                )
-            }
+            Self::LogText => f.write_str(
+                "log text is not read yet in this version: pass the bytes of the dump, with --as cqe, command, mailbox, eqe or health",
+            ),
         }
     }
+}
+
+const ANY_LENGTH: &str = "possible are multiples of 64 (CQE, command, EQE, health buffer) and of 576 (mailbox block)";
+
+fn place(line: usize) -> String {
+    if line == 0 { String::new() } else { format!("line {line}: ") }
 }
 
 impl std::error::Error for DecodeError {}

@@ -129,7 +129,7 @@ fn row(line: &str, number: usize, due: Option<usize>) -> Result<Option<Row<'_>>,
     if let Some(&(at, label)) = before.last() {
         let labels = before.iter().all(|(_, t)| t.ends_with([':', ']']));
         if after.is_empty() || !label.ends_with([':', ']']) || !(labels || is_log_text(line)) {
-            return if is_log_text(line) { Ok(None) } else { Err(unreadable(before, number)) };
+            return if is_log_text(line) { Ok(None) } else { Err(unreadable(data, before, number)) };
         }
         row.offset = label.strip_suffix(':').and_then(offset_of);
         row.prefix = data.get(..at + label.len()).unwrap_or("");
@@ -142,7 +142,11 @@ fn row(line: &str, number: usize, due: Option<usize>) -> Result<Option<Row<'_>>,
         after = after.get(1..).unwrap_or(&[]);
     }
     for &(at, token) in after {
-        push_bytes(&mut row.bytes, digits(token).unwrap_or(""), number, at)?;
+        let digits = digits(token).unwrap_or("");
+        if !digits.len().is_multiple_of(2) {
+            return Err(DecodeError::OddDigits { line: number, column: column(data, at), token: shorten(token) });
+        }
+        push_bytes(&mut row.bytes, digits);
     }
     Ok(Some(row))
 }
@@ -195,22 +199,23 @@ fn is_log_text(line: &str) -> bool {
     line.ends_with(':') || line.starts_with(['[', '#', '<']) || line.contains("mlx5") || line.contains("kernel:")
 }
 
-fn push_bytes(bytes: &mut Vec<u8>, digits: &str, line: usize, at: usize) -> Result<(), DecodeError> {
-    if !digits.len().is_multiple_of(2) {
-        return Err(DecodeError::OddDigits { line, column: at + 1, token: shorten(digits) });
-    }
+fn push_bytes(bytes: &mut Vec<u8>, digits: &str) {
     let pairs = digits.as_bytes().chunks_exact(2);
     bytes.extend(pairs.filter_map(|p| std::str::from_utf8(p).ok().and_then(|s| u8::from_str_radix(s, 16).ok())));
-    Ok(())
+}
+
+/// The column of byte `at` of a line, in characters from 1.
+fn column(line: &str, at: usize) -> usize {
+    line.get(..at).map_or(at, |before| before.chars().count()) + 1
 }
 
 /// The first word that is not hex, and the character in it that is not.
-fn unreadable(words: &[(usize, &str)], line: usize) -> DecodeError {
+fn unreadable(line: &str, words: &[(usize, &str)], number: usize) -> DecodeError {
     let (at, token) = words.iter().find(|(_, t)| digits(t).is_none()).copied().unwrap_or((0, ""));
     let skip = if token.starts_with("0x") { 2 } else { 0 };
     let bad = token.char_indices().skip(skip).find(|(_, c)| !c.is_ascii_hexdigit());
     let (i, character) = bad.unwrap_or((0, char::REPLACEMENT_CHARACTER));
-    DecodeError::NotHex { line, column: at + i + 1, character, token: shorten(token) }
+    DecodeError::NotHex { line: number, column: column(line, at + i), character, token: shorten(token) }
 }
 
 fn shorten(token: &str) -> String {

@@ -5,6 +5,8 @@ use mlx5_hw::cmd::{self, Opcode};
 use mlx5_hw::prm::{Field, Layout};
 use serde_json::{Map, Value};
 
+/// The one field that is signed, in commands and events.
+pub const SIGNED: &str = "num_pages";
 /// Most elements of a list that are shown.
 const LIST: usize = 1024;
 
@@ -98,5 +100,5 @@ pub fn elements(field: &Field, words: &[Be32]) -> usize {
 /// One element. Page counts are signed.
 fn one(field: &Field, words: &[Be32], index: usize) -> Value {
     let value = (field.get)(words, index);
-    if field.name == "num_pages" { Value::from(value as u32 as i32) } else { Value::from(value) }
+    if field.name == SIGNED { Value::from(value as u32 as i32) } else { Value::from(value) }
 }

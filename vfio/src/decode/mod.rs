@@ -113,6 +113,10 @@ fn decode_chunk(bytes: &[u8], kind: Option<Kind>, hint: Option<Kind>, line: usiz
     let mut at = 0;
     while let Some(rest) = bytes.get(at..).filter(|r| !r.is_empty()) {
         let kind = match kind {
+            // Blocks that belong to no command before them.
+            Some(Kind::Command) if rest.len() >= command::BLOCK && rest.first() != Some(&command::TYPE) => {
+                Kind::Mailbox
+            }
             Some(kind) => kind,
             None => guess::kind(rest, hint).map_err(|e| e.at(line, at, bytes.len()))?,
         };

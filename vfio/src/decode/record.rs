@@ -9,7 +9,7 @@ use mlx5_hw::prm::{Field, Layout};
 use serde_json::{Map, Value};
 
 use super::Kind;
-use super::messages::elements;
+use super::messages::{SIGNED, elements};
 
 const BOLD: Style = Style::new().bold();
 /// Width of the text where no terminal gives one.
@@ -84,7 +84,11 @@ impl Record {
             let count = elements(field, words);
             let values: Vec<u64> = (0..count).map(|i| (field.get)(words, i)).collect();
             if values.iter().any(|&v| v != 0) {
-                self.row(format!("{prefix}{}", field.name), shown(&values), meaning(field.doc));
+                let shown = match values.as_slice() {
+                    [pages] if field.name == SIGNED => (*pages as u32 as i32).to_string(),
+                    _ => shown(&values),
+                };
+                self.row(format!("{prefix}{}", field.name), shown, meaning(field.doc));
             }
         }
     }
@@ -144,11 +148,23 @@ pub fn named(value: u64, name: Option<&str>) -> String {
     format!("{} {}", number(value), name.unwrap_or("(no name known)"))
 }
 
-/// The first paragraph of a field's documentation, in one line and without marks.
+/// The first paragraph of a field's documentation, in one line, without marks and links to items.
 pub fn meaning(doc: &str) -> String {
-    let first = doc.split("\n\n").next().unwrap_or("").replace("](", "] (");
-    let words = first.split_whitespace().filter(|w| !(w.starts_with('(') && w.contains("::")));
-    words.collect::<Vec<_>>().join(" ").replace(['`', '[', ']'], "")
+    let paragraph = doc.split("\n\n").next().unwrap_or("").split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut out = String::new();
+    let mut rest = paragraph.as_str();
+    while let Some((before, link)) = rest.split_once("[`") {
+        let Some((_, after)) = link.split_once("`]") else { break };
+        let lead = [": ", "; see ", ", see "].iter().find_map(|lead| before.strip_suffix(lead));
+        out.push_str(lead.unwrap_or(before));
+        if lead.is_none() {
+            out.push_str(link.split("`]").next().unwrap_or(""));
+        }
+        let target = after.strip_prefix('(').and_then(|t| t.split_once(')'));
+        rest = target.map_or(after, |(_, after)| after);
+    }
+    out.push_str(rest);
+    out.replace('`', "")
 }
 
 /// Hex digits of bytes in memory order.

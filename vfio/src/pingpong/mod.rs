@@ -295,3 +295,39 @@ fn micros(time: Duration) -> String {
         format!("{:.2} ms", time.as_micros() as f64 / 1e3)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(fault: Option<Fault>) -> PingpongArgs {
+        let device = crate::cli::DeviceArgs { model: true };
+        PingpongArgs { device, iters: 10, size: 64, cqe: 64, seed: 1, trace: false, fault }
+    }
+
+    #[test]
+    fn only_a_complete_clean_run_without_violations_passes() {
+        let good = || Outcome { verified: 10, in_flight: 4, ..Outcome::default() };
+        assert_eq!(verdict(&args(None), &good(), 0), None);
+        let fails = |args: &PingpongArgs, outcome: Outcome, violations: usize, says: &str| {
+            let error = verdict(args, &outcome, violations).unwrap_or_default();
+            assert!(error.contains(says), "{says}: {error}");
+        };
+        fails(&args(None), good(), 1, "broke 1 rule(s)");
+        fails(&args(None), Outcome { verified: 9, ..good() }, 0, "9 of 10 payloads were verified");
+        fails(&args(None), Outcome { teardown: Some("2 ranges".into()), ..good() }, 0, "2 ranges");
+        fails(&args(None), Outcome { failure: Some("lost".into()), teardown: Some("x".into()), ..good() }, 3, "lost");
+        fails(&args(Some(Fault::Corrupt)), good(), 0, "fault corrupt did not show");
+    }
+
+    #[test]
+    fn payloads_differ_by_iteration_and_by_seed_and_fill_their_size() {
+        let mut seen = std::collections::HashSet::new();
+        for (seed, iteration) in (0..4).flat_map(|s| (0..500).map(move |i| (s, i))) {
+            let bytes = rounds::payload(seed, iteration, 21);
+            assert_eq!(bytes.len(), 21);
+            assert_eq!(bytes, rounds::payload(seed, iteration, 21));
+            assert!(seen.insert(bytes), "seed {seed}, iteration {iteration}");
+        }
+    }
+}
