@@ -139,6 +139,12 @@ impl DmaRegion {
         self.lent = Some(what);
     }
 
+    /// What would be kept if this were dropped now.
+    pub(crate) fn kept(&self) -> Option<Leaked> {
+        let what = self.lent.filter(|_| !self.port.quiet.load(Ordering::Acquire))?;
+        Some(Leaked { what, iova: self.mem.iova(), size: self.mem.size() })
+    }
+
     /// The device is done with it: the command that ends its use has succeeded, or the one that lent it was refused.
     pub(crate) fn reclaim(&mut self) {
         self.lent = None;

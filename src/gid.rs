@@ -23,7 +23,8 @@ impl Gid {
         matches!(self.gid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, _, _, _, _])
     }
 
-    fn layout(&self) -> RoceAddrLayout {
+    /// The entry as SET_ROCE_ADDRESS takes it.
+    pub(crate) fn layout(&self) -> RoceAddrLayout {
         let [a, b, c, d, e, f] = self.mac;
         let l3 = if self.is_ipv4() { RoceL3Type::IPV4 } else { RoceL3Type::IPV6 };
         let mut out = RoceAddrLayout::new()

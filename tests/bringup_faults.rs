@@ -160,3 +160,46 @@ fn the_device_is_removed_before_each_command() {
         assert!(model.now() - started < COMMAND + UNWIND, "removed after command {}", i + 1);
     }
 }
+
+/// The same without a reset to fall back on: what the device may still write to is kept and named, and only that.
+fn each_command_fails_without_reset(effect: Effect) {
+    let (commands, _) = clean_run(0x1018);
+    for (i, record) in commands.iter().enumerate() {
+        let what = format!("{effect:?} at command {}, {}", i + 1, record.name);
+        let model = model();
+        model.inject(Fault::Command { at: Match::Nth(i as u64 + 1), effect });
+        let platform = control::Poor { no_reset: true, ..control::Poor::new(&model) };
+        let started = model.now();
+        let kept = match mlx5::Device::open(platform, model.clone(), config(0x1018)) {
+            Ok(device) => match device.close() {
+                Ok(()) => Some(0),
+                Err(returned) => Some(returned.object.leaked().len()),
+            },
+            Err(_) => None,
+        };
+        assert!(model.now() - started <= COMMAND + 6 * COMMAND + UNWIND, "{what}");
+        let outstanding = model.dma_outstanding().0;
+        if let Some(kept) = kept {
+            assert_eq!(kept, outstanding, "{what}: what is kept is named");
+        }
+        let unsafe_ones: Vec<_> = model
+            .violations()
+            .into_iter()
+            .filter(|v| {
+                use mlx5_model::ViolationKind::{CommandOrder, ObjectsAtTeardown, PagesAtDisable};
+                !matches!(v.kind, CommandOrder | ObjectsAtTeardown | PagesAtDisable)
+            })
+            .collect();
+        assert!(unsafe_ones.is_empty(), "{what}: {unsafe_ones:#?}");
+    }
+}
+
+#[test]
+fn each_command_is_refused_on_a_platform_without_reset() {
+    each_command_fails_without_reset(REFUSED);
+}
+
+#[test]
+fn each_command_never_completes_on_a_platform_without_reset() {
+    each_command_fails_without_reset(Effect::Never);
+}

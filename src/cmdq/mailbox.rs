@@ -8,7 +8,7 @@ use mlx5_hw::cmd_entry::{CmdIfBox, DATA_BYTES, MAILBOX_ALIGN, mailboxes};
 use mlx5_hw::prm::Layout;
 use spin::Mutex;
 
-use crate::dma::{DmaRegion, Port};
+use crate::dma::{DmaRegion, Leaked, Port};
 use crate::error::Error;
 
 /// Dwords from one block to the next.
@@ -137,6 +137,11 @@ impl Chain {
         for piece in &mut self.pieces {
             piece.lend("mailboxes of a command without an answer");
         }
+    }
+
+    /// Memory that would be kept if this were dropped now.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = Leaked> {
+        self.pieces.iter().filter_map(DmaRegion::kept)
     }
 
     /// The device is done with the blocks.

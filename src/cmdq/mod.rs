@@ -10,8 +10,11 @@
 
 mod mailbox;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5_hw::be::Be32;
@@ -19,7 +22,7 @@ use mlx5_hw::cmd::Opcode;
 use mlx5_hw::cmd_entry::{CmdQueueEntry, MAX_ENTRIES};
 use spin::Mutex;
 
-use crate::dma::{DmaRegion, Port};
+use crate::dma::{DmaRegion, Leaked, Port};
 use crate::error::Error;
 use mailbox::{Chain, Pool};
 pub(crate) use slot::Claim;
@@ -101,12 +104,13 @@ pub(crate) struct CommandQueue {
 }
 
 impl CommandQueue {
-    /// A queue in a page of its own. `log_size` and `log_stride` are what the device says of itself.
+    /// A queue in a page of its own. `log_size` and `log_stride` are what the device says of itself: log2 of the number
+    /// of slots (at least two, since pages need one to themselves) and of the bytes from one to the next.
     ///
     /// # Errors
     /// `Protocol` for sizes that do not fit a page or the doorbell; `NoMemory`.
     pub(crate) fn new(port: &Arc<Port>, log_size: u32, log_stride: u32) -> Result<Self, Error> {
-        if log_size > 5 || !(6..=12).contains(&log_stride) || log_size + log_stride > 12 {
+        if !(1..=5).contains(&log_size) || !(6..=12).contains(&log_stride) || log_size + log_stride > 12 {
             return Err(Error::Protocol { what: "size of the command queue" });
         }
         let mut memory = port.alloc(4096, 4096)?;
@@ -205,6 +209,22 @@ impl CommandQueue {
         }
     }
 
+    /// Memory of commands that nobody waits for any more, and, once the device is `closed`, the queue's own if the device
+    /// may still write it.
+    pub(crate) fn kept(&self, closed: bool) -> Vec<Leaked> {
+        let own = self.memory.kept().filter(|_| closed && self.in_use());
+        let table = self.table.lock();
+        let abandoned = table.slots.iter().filter_map(|slot| match slot {
+            Slot::Abandoned { message, .. } => Some(message.input.kept().chain(message.output.kept())),
+            _ => None,
+        });
+        abandoned.flatten().chain(own).collect()
+    }
+
+    fn in_use(&self) -> bool {
+        self.in_flight() > 0 || self.enabled.load(Ordering::Relaxed)
+    }
+
     /// Commands that the device has not answered.
     pub(crate) fn in_flight(&self) -> usize {
         self.table.lock().slots.iter().filter(|s| matches!(s, Slot::Running { .. } | Slot::Abandoned { .. })).count()
@@ -244,7 +264,7 @@ impl CommandQueue {
 impl Drop for CommandQueue {
     fn drop(&mut self) {
         self.reap();
-        if self.in_flight() == 0 && !self.enabled.load(Ordering::Relaxed) {
+        if !self.in_use() {
             self.memory.reclaim();
         }
     }

@@ -37,7 +37,7 @@ pub struct DeviceInfo {
     /// System image GUID.
     pub system_image_guid: u64,
     /// First entry of the port's GID table, most significant byte first: the link-local address made from the MAC
-    /// address. `None` without RoCE.
+    /// address. `None` without RoCE version 2.
     pub gid: Option<[u8; 16]>,
 }
 

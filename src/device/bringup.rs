@@ -16,7 +16,6 @@ use mlx5_hw::cmd::{
 use mlx5_hw::eqe::EventType;
 use mlx5_hw::init_segment::CMD_INTERFACE_REV;
 use mlx5_hw::nic_vport::NicVportContext;
-use mlx5_hw::roce_address::{RoceAddrLayout, RoceL3Type, RoceVersion};
 
 use super::attr::{Caps, DeviceInfo, link_local};
 use super::config::DeviceConfig;
@@ -25,6 +24,7 @@ use crate::cmdq::CommandQueue;
 use crate::dma::Port;
 use crate::eq::{Plan, Role};
 use crate::error::Error;
+use crate::gid::Gid;
 
 /// log2 of the most QPs asked for, as in Linux.
 const LOG_MAX_QP: u32 = 18;
@@ -32,6 +32,8 @@ const LOG_MAX_QP: u32 = 18;
 /// queue catastrophe, path migration failed, port change, invalid request, access error, shared receive queue's
 /// catastrophe, last entry reached, limit reached.
 const ASYNC_EVENTS: u64 = 0x1f_02be;
+/// Bit of `roce_cap.roce_version`.
+const ROCE_V2: u32 = 1 << 2;
 /// Entries asked for of each kind of EQ, as in Linux.
 const COMMAND_ENTRIES: u32 = 32;
 const ASYNC_ENTRIES: u32 = 4096;
@@ -248,22 +250,12 @@ fn port_info(control: &Control, caps: &Caps, issi: u16, adapter: &AdapterInfo) -
     Ok(info)
 }
 
-/// Puts the link-local address into the first entry of the GID table.
+/// Puts the link-local address into the first entry of the GID table, for RoCE version 2.
 fn first_gid(control: &Control, roce: &RoceCap, mac: [u8; 6]) -> Result<Option<[u8; 16]>, Error> {
-    if roce.roce_address_table_size() == 0 {
+    if roce.roce_address_table_size() == 0 || roce.roce_version() & ROCE_V2 == 0 {
         return Ok(None);
     }
-    let gid = link_local(mac);
-    let [a, b, c, d, e, f] = mac;
-    let version = if roce.roce_version() & 1 << 2 != 0 { RoceVersion::VERSION_2 } else { RoceVersion::VERSION_1 };
-    let mut address = RoceAddrLayout::new()
-        .with_source_mac_47_32(u16::from_be_bytes([a, b]).into())
-        .with_source_mac_31_0(u32::from_be_bytes([c, d, e, f]))
-        .with_roce_l3_type(RoceL3Type::IPV6.0.into())
-        .with_roce_version(version.0.into());
-    for (i, byte) in gid.into_iter().enumerate() {
-        address.set_source_l3_address(i, byte.into());
-    }
-    control.step(&SetRoceAddress { index: 0, address }, |steps| steps.gid = true)?;
-    Ok(Some(gid))
+    let gid = Gid { gid: link_local(mac), mac, vlan: None };
+    control.step(&SetRoceAddress { index: 0, address: gid.layout() }, |steps| steps.gid = true)?;
+    Ok(Some(gid.gid))
 }

@@ -2,6 +2,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mlx5_hw::be::Be32;
@@ -13,7 +14,7 @@ use spin::Mutex;
 use super::config::{CommandTrace, DeviceConfig};
 use super::teardown::{Steps, tear_down};
 use crate::cmdq::CommandQueue;
-use crate::dma::Port;
+use crate::dma::{Leaked, Port};
 use crate::eq::EventQueues;
 use crate::error::{Error, WaitingFor};
 use crate::health::Watch;
@@ -133,6 +134,13 @@ impl Control {
         let result = tear_down(self);
         self.closed.store(true, Ordering::Relaxed);
         result
+    }
+
+    /// Memory that the device may still write to and that nothing else accounts for.
+    pub(super) fn leaked(&self) -> Vec<Leaked> {
+        let mut all = self.port.leaked();
+        all.extend(self.queue.kept(self.closed.load(Ordering::Relaxed)));
+        all
     }
 
     /// Runs a command.

@@ -86,6 +86,15 @@ impl Device {
         self.inner.exec(command)
     }
 
+    /// The reserved local key (`resd_lkey` of QUERY_SPECIAL_CONTEXTS), where the device offers one.
+    ///
+    /// # Safety
+    /// A work request with this key reaches all memory that the platform has ever mapped for the device: addresses are I/O
+    /// addresses and nothing checks them. The caller sees to it that only memory of its own is named.
+    pub unsafe fn reserved_lkey(&self) -> Option<u32> {
+        self.inner.made.resd_lkey
+    }
+
     /// Identity of the function and its port.
     pub fn info(&self) -> &DeviceInfo {
         &self.inner.made.info
@@ -115,7 +124,7 @@ impl Device {
 
     /// Memory that the device may still write to although its object is gone: kept until a reset, with its name.
     pub fn leaked(&self) -> Vec<Leaked> {
-        self.inner.control.port.leaked()
+        self.inner.control.leaked()
     }
 
     /// What the command queue has seen.
@@ -159,11 +168,6 @@ impl DeviceInner {
         self.control.port.alloc(size, align)
     }
 
-    /// Keeps memory that the device may still write to.
-    pub(crate) fn leak(&self, what: &'static str, mut region: DmaRegion) {
-        region.lend(what);
-    }
-
     /// The port's two traits.
     pub(crate) fn port(&self) -> &Arc<Port> {
         &self.control.port
@@ -192,11 +196,6 @@ impl DeviceInner {
     /// Number of completion vectors.
     pub(crate) fn num_comp_vectors(&self) -> u32 {
         self.made.completion_eqns.len() as u32
-    }
-
-    /// The reserved key for all of memory, where the device offers one.
-    pub(crate) fn resd_lkey(&self) -> Option<u32> {
-        self.made.resd_lkey
     }
 
     /// Numbers that the driver gives out.

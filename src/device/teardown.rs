@@ -43,7 +43,7 @@ pub(super) fn tear_down(control: &Control) -> Result<(), Error> {
     undoing.event_queues();
     undoing.function(&steps);
     control.pages.abandon();
-    if control.queue.in_flight() > 0 || !control.port.leaked().is_empty() {
+    if !control.leaked().is_empty() {
         undoing.reset();
     }
     undoing.first

@@ -1,0 +1,346 @@
+//! The command queue against the model: deadlines, lost and stray events, order, page requests, threads.
+
+mod control;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use control::{Poor, assert_clean, model, open};
+use mlx5::device::CommandTrace;
+use mlx5::{Device, DeviceConfig, Error};
+use mlx5_hw::cmd::{AdapterInfo, AllocPd, Command, DeallocPd, QueryAdapter, QueryIssi};
+use mlx5_hw::platform::Platform;
+use mlx5_model::{Effect, Fault, Match, Model, ModelConfig};
+
+const MS: u64 = 1_000_000;
+const QUERY_ADAPTER: u16 = 0x101;
+const ALLOC_PD: u16 = 0x800;
+
+fn config() -> DeviceConfig {
+    let mut config = DeviceConfig::new(0x1018);
+    config.timeouts.command = 10 * MS;
+    config
+}
+
+fn device(model: &Model) -> Device {
+    open(model, config()).unwrap()
+}
+
+/// Runs a command that names no memory.
+fn run<C: Command>(device: &Device, command: &C) -> Result<C::Out, Error> {
+    // SAFETY: the commands here only read, or allocate and free protection domains of their own.
+    unsafe { device.general_cmd(command) }
+}
+
+fn adapter(device: &Device) -> Result<AdapterInfo, Error> {
+    run(device, &QueryAdapter)
+}
+
+fn inject(model: &Model, opcode: u16, effect: Effect) {
+    model.inject(Fault::Command { at: Match::Opcode(opcode), effect });
+}
+
+fn last_slot(model: &Model) -> u8 {
+    model.commands().last().unwrap().slot
+}
+
+#[test]
+fn a_command_without_an_answer_ends_at_its_deadline() {
+    let model = model();
+    let device = device(&model);
+    inject(&model, QUERY_ADAPTER, Effect::Never);
+    let started = model.now();
+    let error = adapter(&device).unwrap_err();
+    let took = model.now() - started;
+    assert_eq!((error.errno(), error.opcode().map(|o| o.0)), (110, Some(QUERY_ADAPTER)));
+    assert!((10 * MS..12 * MS).contains(&took), "took {took} ns");
+    // Its slot stays in use; the queue goes on.
+    adapter(&device).unwrap();
+    assert_eq!(last_slot(&model), 1);
+    assert_eq!(device.command_counters().timed_out, 1);
+    device.close().unwrap();
+    assert_clean(&model, "closed, by a reset");
+}
+
+#[test]
+fn a_late_completion_returns_the_slot_and_the_mailboxes() {
+    let model = model();
+    let device = device(&model);
+    let before = model.dma_outstanding();
+    for _ in 0..100 {
+        inject(&model, QUERY_ADAPTER, Effect::Late(15 * MS));
+        assert_eq!(adapter(&device).unwrap_err().errno(), 110);
+        assert_eq!(last_slot(&model), 0);
+        model.step(10 * MS);
+    }
+    adapter(&device).unwrap();
+    assert_eq!(last_slot(&model), 0, "the slot is free again");
+    let counters = device.command_counters();
+    assert_eq!((counters.timed_out, counters.late, counters.stray_events), (100, 100, 0));
+    let after = model.dma_outstanding();
+    assert!(after.0 <= before.0 + 2, "mailboxes are used again: {before:?} {after:?}");
+    device.close().unwrap();
+    assert_clean(&model, "closed");
+}
+
+#[test]
+fn a_queue_full_of_silent_commands_still_serves_pages() {
+    let model = model();
+    let device = device(&model);
+    model.inject(Fault::Command { at: Match::Every(QUERY_ADAPTER), effect: Effect::Never });
+    for slot in 0..31 {
+        adapter(&device).unwrap_err();
+        assert_eq!(last_slot(&model), slot);
+    }
+    let posted = device.command_counters().posted;
+    model.inject(Fault::PageRequest(5));
+    let error = run(&device, &QueryIssi).unwrap_err();
+    assert!(matches!(error, Error::Timeout { waiting_for: mlx5::error::WaitingFor::Slot, .. }), "{error:?}");
+    assert_eq!(device.command_counters().posted, posted + 1, "only the page command");
+    assert_eq!(device.page_counters().requests, 1);
+    device.close().unwrap();
+    assert_clean(&model, "closed, by a reset");
+}
+
+#[test]
+fn a_lost_event_costs_milliseconds_not_the_deadline() {
+    let model = model();
+    let mut config = config();
+    config.timeouts.command = 60_000 * MS;
+    let device = open(&model, config).unwrap();
+    inject(&model, QUERY_ADAPTER, Effect::EventLost);
+    let started = model.now();
+    adapter(&device).unwrap();
+    assert!(model.now() - started < 5 * MS, "took {} ns", model.now() - started);
+    assert_eq!(device.command_counters().lost_events, 1);
+    device.close().unwrap();
+    assert_clean(&model, "closed");
+}
+
+#[test]
+fn stray_events_are_counted_and_do_nothing() {
+    let model = model();
+    let device = device(&model);
+    model.inject(Fault::StrayCommandEvent(u32::MAX));
+    model.inject(Fault::StrayCompletionEvent { eqn: 2, cqn: 0x00ff_ffff });
+    device.service();
+    assert_eq!(device.command_counters().stray_events, 32);
+    assert_eq!(device.event_counters().completions, 1);
+    assert_eq!(device.next_event(), None);
+    for _ in 0..40 {
+        model.inject(Fault::StrayCommandEvent(1));
+        adapter(&device).unwrap();
+    }
+    device.close().unwrap();
+    assert_clean(&model, "closed");
+}
+
+#[test]
+fn thousands_of_events_go_around_the_rings() {
+    let model = model();
+    let device = device(&model);
+    for _ in 0..3000 {
+        adapter(&device).unwrap();
+    }
+    assert!(device.event_counters().commands >= 3000);
+    let counters = device.command_counters();
+    assert_eq!((counters.lost_events, counters.stray_events, counters.timed_out), (0, 0, 0));
+    device.close().unwrap();
+    assert_clean(&model, "closed");
+}
+
+#[test]
+fn commands_may_complete_in_another_order() {
+    let model = model();
+    let mut config = config();
+    config.timeouts.command = 3_600_000 * MS;
+    let device = open(&model, config).unwrap();
+    inject(&model, QUERY_ADAPTER, Effect::AfterNext);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| adapter(&device));
+        while model.commands().last().map(|c| c.opcode) != Some(QUERY_ADAPTER) || first.is_finished() {
+            std::thread::yield_now();
+        }
+        assert_eq!(run(&device, &QueryIssi).unwrap().current, 1);
+        first.join().unwrap().unwrap();
+    });
+    let commands = model.commands();
+    let [.., first, second] = &commands[..] else { panic!("no commands") };
+    assert_eq!((first.slot, second.slot), (0, 1));
+    assert!(second.done <= first.done);
+    device.close().unwrap();
+    assert_clean(&model, "closed");
+}
+
+#[test]
+fn threads_share_the_queue() {
+    for threaded in [false, true] {
+        let model = Model::new(ModelConfig { command_ns: 2000, ..ModelConfig::default() });
+        let thread = threaded.then(|| model.spawn().unwrap());
+        let mut config = config();
+        config.timeouts.command = 60_000 * MS;
+        let device = open(&model, config).unwrap();
+        let pds = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let pd = run(&device, &AllocPd).unwrap();
+                        pds.lock().unwrap().push(pd);
+                    }
+                });
+            }
+        });
+        let mut pds = pds.into_inner().unwrap();
+        pds.sort_unstable();
+        pds.dedup();
+        assert_eq!(pds.len(), 400, "each answer went to its own command");
+        for pd in pds {
+            run(&device, &DeallocPd { pd }).unwrap();
+        }
+        let counters = device.command_counters();
+        assert_eq!((counters.timed_out, counters.stray_events), (0, 0));
+        device.close().unwrap();
+        drop(thread);
+        assert_clean(&model, "closed");
+    }
+}
+
+#[test]
+fn page_requests_are_served_while_a_command_waits_and_on_demand() {
+    let model = model();
+    let device = device(&model);
+    inject(&model, QUERY_ADAPTER, Effect::PageRequest(1000));
+    adapter(&device).unwrap();
+    assert_eq!((device.page_counters().given, model.firmware_pages()), (1080, 1080));
+    model.inject(Fault::PageRequest(-900));
+    device.service();
+    assert_eq!((device.page_counters().given, model.firmware_pages()), (180, 180));
+    let counters = device.page_counters();
+    assert_eq!((counters.requests, counters.refused, counters.failed, counters.unknown), (2, 0, 0, 0));
+    device.close().unwrap();
+    assert_clean(&model, "closed");
+}
+
+#[test]
+fn a_page_request_beyond_reason_is_refused() {
+    let model = model();
+    let device = device(&model);
+    for pages in [i32::MAX, 1 << 19] {
+        model.inject(Fault::PageRequest(pages));
+        device.service();
+    }
+    let last = model.commands().last().unwrap().clone();
+    assert_eq!((last.name, last.op_mod, last.slot), ("MANAGE_PAGES", 0, 31), "told that it gets none");
+    let counters = device.page_counters();
+    assert_eq!((counters.given, counters.refused), (80, 2));
+    adapter(&device).unwrap();
+    device.close().unwrap();
+    assert_clean(&model, "closed");
+}
+
+#[test]
+fn more_pages_offered_back_than_given_do_no_harm() {
+    let model = model();
+    let device = device(&model);
+    model.inject(Fault::PageRequest(i32::MIN));
+    device.service();
+    assert!(model.commands().len() < 40, "bounded by what was given");
+    assert_eq!((device.page_counters().given, model.firmware_pages()), (0, 0));
+    assert_eq!(model.violations(), []);
+    // A firmware without a page has nothing to work with.
+    assert!(matches!(adapter(&device), Err(Error::Command { .. })));
+    device.close().unwrap_err();
+    assert_eq!(model.dma_outstanding(), (0, 0), "given back after a reset");
+}
+
+#[test]
+fn a_firmware_is_told_when_there_is_no_memory() {
+    let model = model();
+    let poor = Poor::new(&model);
+    let device = Device::open(poor.clone(), model.clone(), config()).unwrap();
+    adapter(&device).unwrap();
+    poor.starved.store(true, Ordering::Relaxed);
+    inject(&model, QUERY_ADAPTER, Effect::PageRequest(10));
+    // The model gives up the command that needed them.
+    assert!(matches!(adapter(&device), Err(Error::Command { .. })));
+    assert_eq!(device.page_counters().refused, 1);
+    poor.starved.store(false, Ordering::Relaxed);
+    adapter(&device).unwrap();
+    device.close().unwrap();
+    assert_clean(&model, "closed");
+}
+
+#[test]
+fn no_memory_for_a_bring_up_is_told_and_undone() {
+    let model = model();
+    let poor = Poor::new(&model);
+    poor.starved.store(true, Ordering::Relaxed);
+    let error = Device::open(poor.clone(), model.clone(), config()).unwrap_err();
+    assert_eq!((error, error.errno()), (Error::NoMemory, 12));
+    assert!(model.commands().is_empty());
+    let (model, poor) = (control::model(), poor);
+    let starving = Poor { model: model.clone(), ..poor.clone() };
+    let (flag, seen) = (starving.starved.clone(), model.clone());
+    flag.store(false, Ordering::Relaxed);
+    let mut config = config();
+    config.trace = Some(Arc::new(move |t: &CommandTrace| {
+        flag.store(t.opcode.name() == Some("QUERY_PAGES") && seen.firmware_pages() > 0, Ordering::Relaxed);
+    }));
+    let error = Device::open(starving, model.clone(), config).unwrap_err();
+    assert_eq!(error, Error::NoMemory);
+    assert_clean(&model, "undone");
+}
+
+#[test]
+fn fatal_health_ends_waiting_early() {
+    let model = model();
+    let mut config = config();
+    config.timeouts.command = 60_000 * MS;
+    let device = open(&model, config).unwrap();
+    inject(&model, QUERY_ADAPTER, Effect::Never);
+    model.inject(Fault::Health { syndrome: 1, severity: 2, request_reset: true });
+    let started = model.now();
+    let error = adapter(&device).unwrap_err();
+    assert!(matches!(error, Error::Health { syndrome } if syndrome.0 == 1), "{error:?}");
+    assert_eq!(error.errno(), 5);
+    assert!(model.now() - started < 5 * MS);
+    device.close().unwrap();
+    assert_clean(&model, "closed, by a reset");
+}
+
+#[test]
+fn a_removed_device_ends_waiting_early_and_leaks_by_name() {
+    let model = model();
+    let device = device(&model);
+    model.inject(Fault::Removed);
+    assert_eq!(adapter(&device).unwrap_err(), Error::DeviceGone);
+    let returned = device.close().unwrap_err();
+    assert_eq!((returned.error, returned.error.errno()), (Error::DeviceGone, 19));
+    let mut names: Vec<_> = returned.object.leaked().iter().map(|l| l.what).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert!(names.contains(&"page of the firmware") && names.contains(&"event queue"), "{names:?}");
+    assert!(adapter(&returned.object).is_err(), "closed all the same");
+}
+
+#[test]
+fn the_trace_has_each_command_with_its_status_and_time() {
+    let model = Model::new(ModelConfig { command_ns: 5000, ..ModelConfig::default() });
+    let traces = Arc::new(Mutex::new(Vec::new()));
+    let sink = traces.clone();
+    let mut config = config();
+    config.trace = Some(Arc::new(move |t: &CommandTrace| sink.lock().unwrap().push(*t)));
+    let device = open(&model, config).unwrap();
+    inject(&model, ALLOC_PD, Effect::Status { status: 8, syndrome: 0x1234 });
+    assert_eq!(run(&device, &AllocPd).unwrap_err().errno(), 12);
+    device.close().unwrap();
+    let traces = traces.lock().unwrap();
+    let commands = model.commands();
+    assert_eq!(traces.len(), commands.len());
+    for (trace, command) in traces.iter().zip(&commands) {
+        assert_eq!(trace.opcode.name(), Some(command.name));
+        assert_eq!(trace.result.is_ok(), command.status == 0, "{}", command.name);
+        assert!((5000..50_000).contains(&trace.duration), "{} took {}", command.name, trace.duration);
+    }
+}
