@@ -127,10 +127,9 @@ fn merge(qp: &mut Qp, input: &[u8], fields: Fields, optional: &[(u32, Fields)]) 
 }
 
 fn step(dev: &mut Device, qpn: u32, mut qp: Qp, to: QpState) {
-    let from = qp.state;
     qp.state = to;
     dev.objects.qps.insert(qpn, qp);
-    data::qp_moved(dev, qpn, from);
+    data::qp_moved(dev, qpn);
 }
 
 pub(super) fn rst2init(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {

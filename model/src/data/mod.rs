@@ -87,7 +87,7 @@ pub(crate) fn timer(dev: &mut Device, timer: Timer) {
 }
 
 /// A queue pair has been moved to a new state by a command; the object says already so.
-pub(crate) fn qp_moved(dev: &mut Device, qpn: u32, _from: QpState) {
+pub(crate) fn qp_moved(dev: &mut Device, qpn: u32) {
     match dev.objects.qps.get(&qpn).map(|qp| qp.state) {
         Some(QpState::Error) => sq::enter_error(dev, qpn),
         Some(QpState::Reset) => sq::restart(dev, qpn),

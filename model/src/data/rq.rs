@@ -10,7 +10,7 @@ use crate::time::Due;
 use crate::violation::ViolationKind;
 
 /// How often a queue pair in error looks for new receive work requests: they come without a doorbell.
-const WATCH_NS: u64 = 10_000;
+const WATCH_NS: u64 = 100_000;
 
 /// Why a message was not taken.
 pub(crate) enum Refusal {

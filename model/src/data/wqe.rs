@@ -186,3 +186,24 @@ pub(crate) fn send_at(qp: &Qp, index: u16, unit: usize) -> u64 {
     let at = u64::from(index) * WQEBB + (unit * DS_UNIT) as u64;
     qp.rq_bytes() + at % (WQEBB << qp.log_sq_size)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Ctrl, DataSeg, Segment, decode_payload};
+
+    /// WQE 3 of QP 0x4e as `ibv_rc_pingpong` over rdma-core posted it: 4096 bytes, signalled.
+    const PINGPONG: [u8; 32] = [
+        0x00, 0x00, 0x03, 0x0a, 0x00, 0x00, 0x4e, 0x02, 0x00, 0x00, 0x00, 0x08, 0x00, 0x00, 0x00, 0x00, //
+        0x00, 0x00, 0x10, 0x00, 0x00, 0x00, 0x15, 0x05, 0x00, 0x00, 0x55, 0xdd, 0x68, 0x9d, 0xf0, 0x00,
+    ];
+
+    #[test]
+    fn a_work_request_of_rdma_core_is_well_formed() {
+        let ctrl = Ctrl::decode(&PINGPONG);
+        assert_eq!(ctrl.check(), Ok(()));
+        assert_eq!((ctrl.opcode, ctrl.index, ctrl.qpn, ctrl.ds, ctrl.blocks()), (0x0a, 3, 0x4e, 2, 1));
+        assert!(ctrl.signalled && !ctrl.solicited);
+        let seg = DataSeg { lkey: 0x1505, addr: 0x55dd_689d_f000, len: 4096 };
+        assert_eq!(decode_payload(&PINGPONG[16..]), Ok(vec![Segment::Data(seg)]));
+    }
+}

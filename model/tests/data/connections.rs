@@ -89,6 +89,35 @@ fn a_message_is_gathered_and_scattered_over_several_segments() {
 }
 
 #[test]
+fn each_packet_has_a_number_and_an_empty_message_has_one() {
+    let mut p = pair();
+    for len in [0, 1024, 1025] {
+        p.recv(2000);
+        p.send(len);
+    }
+    // From 0xfffffe on with a path MTU of 1024: 1 + 1 + 2 packets.
+    assert_eq!((get(&p.rdma.context(&p.a), 968, 24), get(&p.rdma.context(&p.b), 1192, 24)), (2, 2));
+    assert_eq!((get(&p.rdma.context(&p.b), 968, 24), get(&p.rdma.context(&p.a), 1192, 24)), (0xff_fffe, 0xff_fffe));
+    p.rdma.assert_clean();
+}
+
+#[test]
+fn a_receive_queue_takes_as_many_requests_as_it_has_entries() {
+    let mut p = pair_with(QpWish::default(), CqWish { log_size: 6, ..CQ });
+    for lap in 0..3 {
+        for _ in 0..16 {
+            p.recv(64);
+        }
+        for n in 0..16 {
+            p.send(8);
+            assert_eq!(p.rdma.poll(&mut p.cq_a)[63] >> 4, 0);
+            assert_eq!(get(&p.rdma.poll(&mut p.cq_b), 480, 16), 16 * lap + n);
+        }
+    }
+    p.rdma.assert_clean();
+}
+
+#[test]
 fn inline_data_comes_from_the_work_request_itself() {
     let mut p = pair();
     for len in [0, 1, 11, 12, 13, 28, 60, 61, 200, 800] {

@@ -1,13 +1,19 @@
 //! Reliable connections of the model when something is wrong: keys, lengths, peers; and the way out of it.
 
 use crate::connections::{CQ, Pair, REGION, pair, pair_with};
-use crate::raw::{get, load, store32};
+use crate::raw::{get, load, put, store32};
 use crate::rdma::{LR, LW, Mr, QpWish, Rdma, Wqe, data, inline, signalled};
 
 impl Pair {
     /// Polls the sender's queue and checks it for an error: syndrome and vendor syndrome.
     fn sender_error(&mut self, syndrome: u8, vendor: u8) {
         let cqe = self.rdma.poll(&mut self.cq_a);
+        assert_eq!((cqe[63] >> 4, cqe[55], cqe[54]), (13, syndrome, vendor));
+    }
+
+    /// The same, of a completion that is there already.
+    fn sender_error_now(&mut self, syndrome: u8, vendor: u8) {
+        let cqe = self.rdma.take(&mut self.cq_a).expect("the error is due");
         assert_eq!((cqe[63] >> 4, cqe[55], cqe[54]), (13, syndrome, vendor));
     }
 
@@ -48,8 +54,63 @@ fn a_sender_gives_up_after_its_rnr_retries() {
     p.rdma.raw.model.step(2 * 640_000 - 1);
     p.idle();
     p.rdma.raw.model.step(1);
-    p.sender_error(0x16, 0x87);
+    p.sender_error_now(0x16, 0x87);
     assert_eq!((p.rdma.state(&p.a), p.rdma.state(&p.b)), (6, 3));
+    p.rdma.assert_clean();
+}
+
+#[test]
+fn each_message_has_all_its_retries() {
+    let mut p = pair_with(QpWish { rnr_retry: 1, min_rnr_nak: 12, ..QpWish::default() }, CQ);
+    for _ in 0..3 {
+        p.send(8);
+        p.recv(64);
+        p.rdma.raw.model.step(640_000);
+        assert_eq!(p.rdma.poll(&mut p.cq_a)[63] >> 4, 0);
+    }
+    p.rdma.assert_clean();
+}
+
+#[test]
+fn each_message_has_all_its_attempts() {
+    let mut p = pair_with(QpWish { retry_count: 1, ack_timeout: 8, psn: 7, ..QpWish::default() }, CQ);
+    for psn in 7..10 {
+        p.rdma.leave(0x50a, &p.b);
+        (p.b.rq, p.b.wish.psn) = (0, psn);
+        p.rdma.init(&p.b);
+        p.recv(64);
+        p.send(8);
+        assert!(p.rdma.take(&mut p.cq_a).is_none());
+        p.rdma.ready_to_receive(&p.b, p.a.qpn);
+        p.rdma.raw.model.step(4096 << 8);
+        assert_eq!(p.rdma.poll(&mut p.cq_a)[63] >> 4, 0);
+    }
+    p.rdma.assert_clean();
+}
+
+#[test]
+fn a_peer_that_is_connected_elsewhere_does_not_answer() {
+    let mut p = pair();
+    let mut third = p.rdma.qp(QpWish::default(), &p.cq_a, &p.cq_a);
+    p.rdma.init(&third);
+    p.rdma.ready_to_receive(&third, p.b.qpn);
+    p.rdma.ready_to_send(&third);
+    p.recv(64);
+    p.rdma.send(&mut third, signalled(&[]));
+    p.sender_error(0x15, 0x81);
+    p.send(8);
+    assert_eq!(p.rdma.poll(&mut p.cq_b)[63] >> 4, 2, "the peer's own connection goes on");
+    p.rdma.assert_clean();
+}
+
+#[test]
+fn a_queue_pair_moved_to_error_while_it_waits_flushes_on() {
+    let mut p = pair_with(QpWish { rnr_retry: 7, min_rnr_nak: 0, ..QpWish::default() }, CQ);
+    p.send(8);
+    p.rdma.leave(0x507, &p.a);
+    p.sender_error_now(0x05, 0xf9);
+    p.send(8);
+    p.sender_error_now(0x05, 0xf9);
     p.rdma.assert_clean();
 }
 
@@ -72,7 +133,7 @@ fn packet_numbers_that_disagree_end_in_exceeded_retries() {
     p.rdma.raw.model.step(4 * (4096 << 8) - 1);
     p.idle();
     p.rdma.raw.model.step(1);
-    p.sender_error(0x15, 0x81);
+    p.sender_error_now(0x15, 0x81);
     assert!(p.rdma.take(&mut p.cq_b).is_none());
 }
 
@@ -183,13 +244,22 @@ fn a_bad_key_fails_the_send_and_flushes_everything_behind_it() {
 #[test]
 fn each_way_to_miss_a_key_is_a_local_protection_error() {
     type Bad = fn(&Rdma, &Mr) -> (u32, u64, u32);
-    let ways: [(Bad, u8); 6] = [
+    let ways: [(Bad, u8); 9] = [
         (|_, mr| (mr.key + 0x5000, mr.va, 8), 0x52),
         (|_, mr| (mr.key ^ 0x80, mr.va, 8), 0x52),
         (|_, mr| (mr.key, mr.va - 1, 8), 0x51),
         (|_, mr| (mr.key, mr.va + REGION as u64 - 7, 8), 0x51),
         (|_, mr| (mr.key, u64::MAX - 3, 8), 0x51),
         (|rdma, _| rdma.register(64, 0, LW).seg(0, 8), 0x53),
+        (|rdma, _| rdma.register_as(64, 0, LR, |mkc| put(mkc, 1, 1, 1)).seg(0, 8), 0x33),
+        (|rdma, _| rdma.register_as(64, 0, LR, |mkc| put(mkc, 32, 24, 0x777)).seg(0, 8), 0x33),
+        (
+            |rdma, _| {
+                let other = get(&rdma.raw.command(0x800, 0, &[0; 8], 16), 72, 24); // ALLOC_PD
+                rdma.register_as(64, 0, LR, |mkc| put(mkc, 104, 24, other)).seg(0, 8)
+            },
+            0x56,
+        ),
     ];
     for (n, (bad, vendor)) in ways.into_iter().enumerate() {
         let mut p = pair();

@@ -134,6 +134,11 @@ impl Rdma {
 
     /// Registers `size` bytes, starting `offset` bytes into the first page.
     pub fn register(&self, size: usize, offset: usize, rights: u64) -> Mr {
+        self.register_as(size, offset, rights, |_| ())
+    }
+
+    /// As [`register`](Self::register); `change` has the last word on the key's context.
+    pub fn register_as(&self, size: usize, offset: usize, rights: u64, change: impl Fn(&mut [u8])) -> Mr {
         let mem = self.alloc(size + offset);
         let va = 0x7e57_0000_0000 + offset as u64;
         let pages = (size + offset).div_ceil(4096);
@@ -149,6 +154,7 @@ impl Rdma {
         put(mkc, 192, 64, size as u64);
         put(mkc, 416, 32, pages.div_ceil(2) as u64);
         put(mkc, 474, 6, 12);
+        change(mkc);
         put(&mut body, 768 - 64, 32, pages.div_ceil(2) as u64);
         for i in 0..pages {
             put(&mut body, 2176 - 64 + 64 * i, 64, mem.iova() + 4096 * i as u64);
@@ -264,11 +270,16 @@ impl Rdma {
         (first, second)
     }
 
-    /// QUERY_QP: the state.
-    pub fn state(&self, qp: &Qp) -> u64 {
+    /// QUERY_QP: the context.
+    pub fn context(&self, qp: &Qp) -> Vec<u8> {
         let mut body = [0; 8];
         put(&mut body, 8, 24, qp.qpn.into());
-        get(&self.raw.command(0x50b, 0, &body, 464)[24..], 0, 4)
+        self.raw.command(0x50b, 0, &body, 464)[24..256].to_vec()
+    }
+
+    /// QUERY_QP: the state.
+    pub fn state(&self, qp: &Qp) -> u64 {
+        get(&self.context(qp), 0, 4)
     }
 
     /// 2ERR (0x507) or 2RST (0x50a).
