@@ -144,10 +144,11 @@ const SIZES: [Value; 21] = [
 ];
 
 fn configured(config: &CapConfig) -> [Value; 14] {
-    let [eq, cq, qp, mkey, pd] = config.log_max.map(u64::from);
+    // Object numbers have 24 bits.
+    let [eq, cq, qp, mkey, pd] = config.log_max.map(|log| u64::from(log.min(24)));
     [
         ("cqe_version", 0x3f, 4, 4, config.cqe_version.into()),
-        ("log_max_eq", 0x1f, 4, 4, eq),
+        ("log_max_eq", 0x1f, 4, 4, eq.min(8)),
         ("log_max_cq", 0x1b, 3, 5, cq),
         ("log_max_qp", 0x13, 3, 5, qp),
         ("log_max_mkey", 0x1d, 2, 6, mkey),

@@ -1,8 +1,6 @@
 //! The device: all state behind the PCI function, and what every part of it needs — time, memory access, interrupts, and
 //! a place to record violations.
 
-use std::time::Instant;
-
 use crate::cmdif::CommandInterface;
 use crate::config::ModelConfig;
 use crate::data;
@@ -43,8 +41,6 @@ pub(crate) struct Device {
     pub(crate) half_doorbell: Option<(u32, usize, u32)>,
     /// Turns of a wait loop in which nothing happened.
     idle: u32,
-    /// When the device was tied to the wall clock, and the model time then.
-    wall: Option<(Instant, u64)>,
     rng: u64,
 }
 
@@ -101,7 +97,6 @@ impl Device {
             present: true,
             half_doorbell: None,
             idle: 0,
-            wall: None,
             config,
         }
     }
@@ -254,16 +249,6 @@ impl Device {
         let step = self.config.relax_ns.checked_shl(self.idle).unwrap_or(most).min(most);
         self.idle = (self.idle + 1).min(32);
         step.max(1)
-    }
-
-    /// Ties the clock to the wall clock from now on.
-    pub(crate) fn start_wall_clock(&mut self) {
-        self.wall = Some((Instant::now(), self.clock.now()));
-    }
-
-    /// The present by the wall clock.
-    pub(crate) fn wall_now(&self) -> u64 {
-        self.wall.map_or(self.clock.now(), |(start, base)| base + start.elapsed().as_nanos() as u64)
     }
 
     /// Forgets all objects, as a teardown does.

@@ -41,6 +41,8 @@ struct Shared {
     interrupt: Condvar,
     /// The device runs on its own thread.
     threaded: AtomicBool,
+    /// When it was tied to the wall clock, and the model time then.
+    wall: Mutex<Option<(Instant, u64)>>,
 }
 
 struct Posted {
@@ -62,6 +64,7 @@ impl Model {
             doorbell: Condvar::new(),
             interrupt: Condvar::new(),
             threaded: AtomicBool::new(false),
+            wall: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -76,8 +79,7 @@ impl Model {
     }
 
     fn catch_up(&self, dev: &mut Device) {
-        let now = dev.wall_now();
-        dev.advance(now);
+        dev.advance(self.wall_now());
         loop {
             let Some(write) = lock(&self.shared.posted).pop_front() else { break };
             bar::write(dev, write.offset, &write.bytes[..write.len]);
@@ -109,12 +111,19 @@ impl Model {
 
     /// The time, which asking moves on a little.
     pub(crate) fn tick(&self) -> u64 {
-        let mut dev = self.lock();
-        if !self.is_threaded() {
-            let until = dev.clock.now().saturating_add(dev.config.now_ns);
-            dev.advance(until);
+        if self.is_threaded() {
+            return self.wall_now();
         }
-        dev.clock.now()
+        let mut dev = self.lock();
+        let until = dev.clock.now().saturating_add(dev.config.now_ns);
+        dev.advance(until);
+        until
+    }
+
+    /// The model time by the wall clock.
+    fn wall_now(&self) -> u64 {
+        let wall = *lock(&self.shared.wall);
+        wall.map_or(0, |(start, base)| base.saturating_add(start.elapsed().as_nanos() as u64))
     }
 
     /// A turn of a wait loop: time moves on, further with each turn in which nothing happens, but never past what is due.
@@ -178,7 +187,8 @@ impl Model {
         if self.shared.threaded.load(Ordering::Acquire) {
             return Ok(ModelThread { model: self.clone(), handle: None });
         }
-        lock(&self.shared.device).start_wall_clock();
+        let now = lock(&self.shared.device).clock.now();
+        *lock(&self.shared.wall) = Some((Instant::now(), now));
         self.shared.threaded.store(true, Ordering::Release);
         let model = self.clone();
         let spawned = std::thread::Builder::new().name("mlx5-model".into()).spawn(move || model.run_thread());

@@ -5,9 +5,9 @@ mod bringup;
 mod delivery;
 mod driver;
 mod faults;
+#[path = "../data/kinds.rs"]
+mod kinds;
 mod objects;
 mod port;
 mod queues;
-#[path = "../rules/mod.rs"]
-mod rules;
 mod violations;

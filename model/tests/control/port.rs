@@ -16,7 +16,8 @@ fn memory_is_zeroed_aligned_and_never_at_the_cpus_address() {
     let mut seen = Vec::new();
     for (size, align) in [(64, 64), (100, 256), (4096, 4096), (1 << 20, 1 << 16)] {
         let mem = model.alloc(size, align).unwrap();
-        assert!(mem.size() >= size && mem.iova() % align as u64 == 0 && mem.ptr().as_ptr() as usize % align == 0);
+        assert!(mem.size() >= size && mem.iova().is_multiple_of(align as u64));
+        assert_eq!(mem.ptr().as_ptr().align_offset(align), 0);
         assert_ne!(mem.iova(), mem.ptr().as_ptr() as u64);
         assert!(load(&mem, 0, mem.size()).iter().all(|byte| *byte == 0));
         seen.push(mem);
