@@ -140,6 +140,26 @@ impl Cq {
 
     /// Destroys the CQ (`ibv_destroy_cq(3)`): ends it on the device and gives its memory back.
     ///
+    /// ```
+    /// # use mlx5::Cq;
+    /// fn end(cq: Cq) -> u32 {
+    ///     let cqe = cq.cqe();
+    ///     let _ = cq.destroy();
+    ///     cqe
+    /// }
+    /// ```
+    ///
+    /// It can't be used afterwards:
+    ///
+    /// ```compile_fail,E0382
+    /// # use mlx5::Cq;
+    /// fn end(cq: Cq) -> u32 {
+    ///     let _ = cq.destroy();
+    ///     let cqe = cq.cqe();
+    ///     cqe
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// The CQ comes back, usable as before: `Busy` (EBUSY) while a queue pair is attached; else what the device answers.
     pub fn destroy(self) -> Result<(), Returned<Self>> {

@@ -264,6 +264,54 @@ impl Cq {
 
 /// A batch of completions being polled: made by [`Cq::start_poll`], ended by dropping it.
 ///
+/// ```
+/// # use mlx5::{Cq, PollAttr, PollError};
+/// fn sum(cq: &mut Cq) -> Result<u64, PollError> {
+///     let mut poller = cq.start_poll(&PollAttr::default())?;
+///     let first = poller.completion().wr_id();
+///     let second = poller.next()?;
+///     Ok(first + second.wr_id())
+/// }
+/// ```
+///
+/// A completion is lent until the poller moves on; to hold two of them does not compile:
+///
+/// ```compile_fail,E0502
+/// # use mlx5::{Cq, PollAttr, PollError};
+/// fn sum(cq: &mut Cq) -> Result<u64, PollError> {
+///     let mut poller = cq.start_poll(&PollAttr::default())?;
+///     let first = poller.completion();
+///     let second = poller.next()?;
+///     Ok(first.wr_id() + second.wr_id())
+/// }
+/// ```
+///
+/// A CQ has one poller at a time. After the first one is dropped there may be another:
+///
+/// ```
+/// # use mlx5::{Cq, PollAttr, PollError};
+/// fn twice(cq: &mut Cq) -> Result<(), PollError> {
+///     let poller = cq.start_poll(&PollAttr::default())?;
+///     drop(poller);
+///     let other = cq.start_poll(&PollAttr::default())?;
+///     drop(other);
+///     Ok(())
+/// }
+/// ```
+///
+/// Two at once do not compile:
+///
+/// ```compile_fail,E0499
+/// # use mlx5::{Cq, PollAttr, PollError};
+/// fn twice(cq: &mut Cq) -> Result<(), PollError> {
+///     let poller = cq.start_poll(&PollAttr::default())?;
+///     let other = cq.start_poll(&PollAttr::default())?;
+///     drop(poller);
+///     drop(other);
+///     Ok(())
+/// }
+/// ```
+///
 /// What was taken is given back to the device when it is dropped, by one store for the whole batch. A poller that is
 /// forgotten ([`core::mem::forget`]) gives nothing back: its completions come again.
 pub struct Poller<'a> {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mlx5::hw::platform::{Bar, DmaMem, Platform, PlatformError};
@@ -21,13 +21,15 @@ pub struct Port {
     memory: Arc<Mutex<BTreeMap<u64, (usize, usize)>>>,
     /// 64-bit register writes: doorbells of queues.
     pub doorbells: Arc<AtomicU64>,
+    /// Register writes are dropped.
+    pub deaf: Arc<AtomicBool>,
     /// Memory ranges mapped and not unmapped.
     pub mapped: Arc<Mutex<Vec<(u64, usize)>>>,
 }
 
 impl Port {
     pub fn new(config: ModelConfig) -> Self {
-        Self { model: Model::new(config), memory: Arc::default(), doorbells: Arc::default(), mapped: Arc::default() }
+        Self { model: Model::new(config), memory: Arc::default(), doorbells: Arc::default(), deaf: Arc::default(), mapped: Arc::default() }
     }
 
     /// The dwords of DMA memory from I/O address `iova` on, `len` of them.
@@ -69,6 +71,10 @@ unsafe impl Platform for Port {
         self.model.relax();
     }
 
+    fn wait(&self, vector: u32, deadline: u64) {
+        self.model.wait(vector, deadline);
+    }
+
     unsafe fn map(&self, ptr: NonNull<u8>, len: usize) -> Result<u64, PlatformError> {
         // SAFETY: the caller's promise.
         let iova = unsafe { self.model.map(ptr, len) }?;
@@ -104,7 +110,9 @@ unsafe impl Bar for Port {
 
     fn write64(&self, offset: usize, value: u64) {
         self.doorbells.fetch_add(1, Ordering::Relaxed);
-        self.model.write64(offset, value);
+        if !self.deaf.load(Ordering::Relaxed) {
+            self.model.write64(offset, value);
+        }
     }
 }
 

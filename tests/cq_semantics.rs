@@ -1,0 +1,572 @@
+//! Completion queues: sizes, batches, the doorbell record, bad entries, and the life of queues behind their entries.
+//!
+//! The model's entries are changed in the ring before they are polled, to see what a device that misbehaves can do.
+
+mod support;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use mlx5::hw::be::Be32;
+use mlx5::{
+    Cq, CqInitAttrEx, Error, ExclusiveCqs, PollAttr, PollError, QpCap, RecvWr, SendFlags, SendWr, Wc, WcFlags, WcOpcode,
+    WcResultFlags, WcStatus, ibv,
+};
+use mlx5_model::{CapConfig, Effect, Fault, Match, ModelConfig};
+use support::{INIT, Pair, Port, SIZES, connect, create_qp, open, open_with, pair, pair_with, path_to, poll_n};
+
+/// A ring as the device sees it.
+struct Ring {
+    port: Port,
+    base: u64,
+    record: u64,
+    slots: u64,
+}
+
+impl Ring {
+    fn of(port: &Port, cq: &Cq) -> Self {
+        let record = cq.query().unwrap().dbr_addr();
+        Self { port: port.clone(), base: port.allocation(record), record, slots: u64::from(cq.cqe()) + 1 }
+    }
+
+    /// Dword `word` of the entry in slot `n`.
+    fn dword(&self, n: u64, word: u64) -> u32 {
+        let at = self.base + 64 * (n % self.slots) + 4 * word;
+        Be32::from_raw(self.port.words(at, 1)[0].load(Relaxed)).get()
+    }
+
+    fn set_dword(&self, n: u64, word: u64, value: u32) {
+        let at = self.base + 64 * (n % self.slots) + 4 * word;
+        self.port.words(at, 1)[0].store(Be32::new(value).to_raw(), Relaxed);
+    }
+
+    /// Changes bits of a dword.
+    fn change(&self, n: u64, word: u64, mask: u32, value: u32) {
+        self.set_dword(n, word, self.dword(n, word) & !mask | value & mask);
+    }
+
+    fn consumer(&self) -> u32 {
+        Be32::from_raw(self.port.words(self.record, 1)[0].load(Relaxed)).get()
+    }
+
+    /// Puts a value into the record that no consumer index is, to see when it is written.
+    fn mark(&self) {
+        self.port.words(self.record, 1)[0].store(MARK, Relaxed);
+    }
+
+    fn is_marked(&self) -> bool {
+        self.port.words(self.record, 1)[0].load(Relaxed) == MARK
+    }
+}
+
+const MARK: u32 = 0x5a5a_5a5a;
+const POLL: PollAttr = PollAttr { comp_mask: 0 };
+
+/// Completes `n` sends from side 0 to side 1, wr_ids from `first` on, and polls none of them.
+fn complete(p: &mut Pair, first: u64, n: u64) {
+    let to = p.sge(1, 0, 64);
+    for wr_id in first..first + n {
+        p.qp[1].post_recv(&[RecvWr { wr_id, sg_list: &[to] }]).unwrap();
+        let send_flags = SendFlags::SIGNALED;
+        p.qp[0].post_send(&[SendWr { wr_id, sg_list: &[p.sge(0, 0, 5)], send_flags, ..Default::default() }]).unwrap();
+    }
+    p.port.model.step(1_000_000);
+}
+
+fn ids(cq: &mut Cq) -> Vec<u64> {
+    let mut wcs = [Wc::default(); 64];
+    let n = cq.poll_cq(&mut wcs).unwrap();
+    wcs[..n].iter().map(|wc| wc.wr_id).collect()
+}
+
+/// Cases C-002 and C-006: what is asked, what comes.
+#[test]
+fn cqe_is_rounded_up_to_a_ring_less_one_entry() {
+    let (port, dev) = open();
+    let most = dev.query_device().max_cqe;
+    assert_eq!(most, (1 << ModelConfig::default().caps.log_max_cq_sz) - 1);
+    for (asked, given) in [(1, 1), (2, 3), (3, 3), (63, 63), (64, 127), (127, 127), (128, 255), (4095, 4095), (4096, 8191), (most, most)] {
+        let cq = ibv::create_cq(&dev, asked, 7, None, 0).unwrap();
+        assert_eq!((cq.cqe(), cq.context()), (given, 7), "cqe {asked}");
+        assert_eq!(1 << cq.query().unwrap().log_cq_size(), given + 1, "the device has the same ring");
+        ibv::destroy_cq(cq).map_err(|e| e.error).unwrap();
+    }
+    for asked in [0, most + 1, 1 << 24, i32::MAX as u32, u32::MAX] {
+        assert_eq!(dev.create_cq(asked, 0, 0).err().map(Error::errno), Some(22), "cqe {asked}");
+    }
+    support::close(&port, dev);
+}
+
+#[test]
+fn an_empty_cq_is_enoent_and_nothing_is_written() {
+    let mut p = pair();
+    let ring = Ring::of(&p.port, &p.cq[0]);
+    ring.mark();
+    assert_eq!(p.cq[0].start_poll(&POLL).err().map(PollError::errno), Some(2));
+    assert_eq!(p.cq[0].poll_cq(&mut [Wc::default(); 4]), Ok(0));
+    assert!(ring.is_marked());
+    complete(&mut p, 1, 1);
+    assert_eq!(p.cq[0].poll_cq(&mut []), Ok(0));
+    assert!(ring.is_marked(), "nothing was asked for and nothing taken");
+    assert_eq!(ids(&mut p.cq[0]), [1]);
+    p.end();
+}
+
+#[test]
+fn unknown_poll_attributes_are_einval_before_anything_is_touched() {
+    let mut p = pair();
+    complete(&mut p, 1, 1);
+    let ring = Ring::of(&p.port, &p.cq[0]);
+    ring.mark();
+    for comp_mask in [1, 1 << 31] {
+        assert_eq!(p.cq[0].start_poll(&PollAttr { comp_mask }).err().map(PollError::errno), Some(22));
+    }
+    assert!(ring.is_marked());
+    assert_eq!(ids(&mut p.cq[0]), [1], "the completion is still there");
+    p.end();
+}
+
+#[test]
+fn a_batch_writes_the_record_once_when_it_ends() {
+    let mut p = pair();
+    let ring = Ring::of(&p.port, &p.cq[0]);
+    complete(&mut p, 0, 5);
+    ring.mark();
+    {
+        let mut poller = ibv::start_poll(&mut p.cq[0], &POLL).unwrap();
+        assert_eq!(poller.completion().wr_id(), 0);
+        for wr_id in 1..5 {
+            assert_eq!(ibv::next_poll(&mut poller).unwrap().wr_id(), wr_id);
+        }
+        assert_eq!(poller.next().err(), Some(PollError::Empty));
+        assert_eq!(poller.completion().wr_id(), 4, "the last one stays readable");
+        assert!(ring.is_marked(), "nothing is given back before the end");
+        ibv::end_poll(poller);
+    }
+    assert_eq!(ring.consumer(), 5);
+    // A batch that ends early gives back what it took, no more.
+    complete(&mut p, 5, 4);
+    drop(p.cq[0].start_poll(&POLL).unwrap());
+    assert_eq!(ring.consumer(), 6);
+    assert_eq!(p.cq[0].poll_cq(&mut [Wc::default(); 2]), Ok(2));
+    assert_eq!(ring.consumer(), 8);
+    assert_eq!(ids(&mut p.cq[0]), [8]);
+    p.end();
+}
+
+#[test]
+fn a_forgotten_poller_makes_its_completions_come_again() {
+    let mut p = pair();
+    for round in 0..30 {
+        complete(&mut p, 10 * round, 6);
+        let mut poller = p.cq[0].start_poll(&POLL).unwrap();
+        while poller.next().is_ok() {}
+        std::mem::forget(poller);
+        let mut poller = p.cq[0].start_poll(&POLL).unwrap();
+        assert_eq!(poller.completion().wr_id(), 10 * round);
+        poller.next().unwrap();
+        std::mem::forget(poller);
+        let sent: Vec<_> = (10 * round..10 * round + 6).collect();
+        assert_eq!(ids(&mut p.cq[0]), sent);
+        assert_eq!(ids(&mut p.cq[1]), sent);
+    }
+    p.end();
+}
+
+/// Each way in which an entry can be bad: what is changed (dword, mask, value), and what polling says.
+fn bad_entries() -> Vec<(u64, u32, u32, fn(PollError) -> bool)> {
+    vec![
+        (8, 0xff_ffff, 0x123, |e| matches!(e, PollError::UnknownQueue { user_index: 0x123, .. })),
+        (8, 0xff_ffff, 0xff_fffe, |e| matches!(e, PollError::UnknownQueue { user_index: 0xff_fffe, .. })),
+        (15, 0xf0, 0x70, |e| matches!(e, PollError::UnknownOpcode { opcode: 7, .. })),
+        (15, 0xf0, 0x50, |e| matches!(e, PollError::UnknownOpcode { opcode: 5, .. })),
+        (15, 0xf0, 0xc0, |e| matches!(e, PollError::UnknownOpcode { opcode: 0xc, .. })),
+        (15, 0x0c, 0x0c, |e| matches!(e, PollError::UnexpectedFormat { format: 3, .. })),
+        (15, 0x0c, 0x04, |e| matches!(e, PollError::UnexpectedFormat { format: 1, .. })),
+        (14, 0xff << 24, 0x25 << 24, |e| matches!(e, PollError::UnknownOpcode { opcode: 0, send_opcode: 0x25, .. })),
+    ]
+}
+
+#[test]
+fn poll_cq_returns_what_lies_before_a_bad_entry_then_the_error_once_then_the_rest() {
+    let mut p = pair();
+    let ring = Ring::of(&p.port, &p.cq[0]);
+    let mut at = 0;
+    for (word, mask, value, is_right) in bad_entries() {
+        complete(&mut p, 0, 5);
+        ring.change(at + 2, word, mask, value);
+        assert_eq!(ids(&mut p.cq[0]), [0, 1], "dword {word} = {value:#x}");
+        let error = p.cq[0].poll_cq(&mut [Wc::default(); 8]).unwrap_err();
+        assert!(is_right(error), "{error:?}");
+        assert_eq!(error.errno(), 5);
+        assert_eq!(ids(&mut p.cq[0]), [3, 4]);
+        assert_eq!(ring.consumer(), at as u32 + 5, "the bad entry counts");
+        assert_eq!(ids(&mut p.cq[1]).len(), 5);
+        at += 5;
+    }
+    p.end();
+}
+
+#[test]
+fn a_poller_steps_over_a_bad_entry() {
+    let mut p = pair();
+    let ring = Ring::of(&p.port, &p.cq[0]);
+    let mut at = 0;
+    for (word, mask, value, is_right) in bad_entries() {
+        complete(&mut p, 0, 3);
+        ring.change(at + 1, word, mask, value);
+        let mut poller = p.cq[0].start_poll(&POLL).unwrap();
+        assert!(poller.next().is_err_and(is_right));
+        assert_eq!(poller.next().unwrap().wr_id(), 2);
+        drop(poller);
+        // As the first of a batch: no poller is left, the entry is behind, the error came once.
+        complete(&mut p, 3, 2);
+        ring.change(at + 3, word, mask, value);
+        assert!(p.cq[0].start_poll(&POLL).is_err_and(is_right));
+        assert_eq!(ring.consumer(), at as u32 + 4);
+        assert_eq!(p.cq[0].start_poll(&POLL).unwrap().completion().wr_id(), 4);
+        at += 5;
+        assert_eq!(ids(&mut p.cq[1]).len(), 5);
+    }
+    p.end();
+}
+
+#[test]
+fn an_entry_for_a_queue_that_this_cq_does_not_report_is_an_error() {
+    let (port, dev) = open();
+    let pd = dev.alloc_pd().unwrap();
+    let (mut sends, mut recvs) = (dev.create_cq(15, 0, 0).unwrap(), dev.create_cq(15, 0, 0).unwrap());
+    let mut qp = create_qp(&pd, &sends, &recvs, SIZES);
+    let me = qp.qp_num();
+    connect(&dev, &mut qp, me);
+    qp.post_recv(&[RecvWr { wr_id: 1, sg_list: &[] }]).unwrap();
+    qp.post_send(&[SendWr { wr_id: 2, send_flags: SendFlags::SIGNALED, ..Default::default() }]).unwrap();
+    port.model.step(1_000_000);
+    // The send's completion claims to be a receive's, in the CQ of sends.
+    Ring::of(&port, &sends).change(0, 15, 0xf0, 0x20);
+    assert!(matches!(sends.poll_cq(&mut [Wc::default()]), Err(PollError::UnknownQueue { .. })));
+    assert_eq!(poll_n(&port, &mut recvs, 1)[0].wr_id, 1);
+    qp.destroy().map_err(|e| e.error).unwrap();
+    drop((sends, recvs, pd));
+    support::close(&port, dev);
+}
+
+/// Cases C-032 and C-034: the counter names the request, masked to the queue.
+#[test]
+fn receives_are_named_by_their_counter() {
+    let cap = QpCap { max_recv_wr: 4, max_recv_sge: 1, ..SIZES };
+    let mut p = pair_with(ModelConfig::default(), 63, cap, |d, n| d.create_cq(n, 0, 0).unwrap());
+    assert_eq!(p.qp[1].cap().max_recv_wr, 4);
+    let ring = Ring::of(&p.port, &p.cq[1]);
+    complete(&mut p, 10, 4);
+    for (n, counter) in [2, 0, 1, 3].into_iter().enumerate() {
+        ring.change(n as u64, 15, 0xffff << 16, counter << 16);
+    }
+    assert_eq!(ids(&mut p.cq[1]), [12, 10, 11, 13]);
+    complete(&mut p, 20, 4);
+    for (n, counter) in [0x1001, 0xfffe, 4103, 0].into_iter().enumerate() {
+        ring.change(4 + n as u64, 15, 0xffff << 16, counter << 16);
+    }
+    assert_eq!(ids(&mut p.cq[1]), [21, 22, 23, 20]);
+    ids(&mut p.cq[0]);
+    p.end();
+}
+
+#[test]
+fn fields_that_were_not_asked_for_are_none() {
+    let mut p = pair_with(ModelConfig::default(), 15, SIZES, |d, cqe| {
+        d.create_cq_ex(&CqInitAttrEx { cqe, ..Default::default() }).unwrap()
+    });
+    complete(&mut p, 3, 1);
+    let poller = p.cq[1].start_poll(&POLL).unwrap();
+    let c = poller.completion();
+    assert_eq!((c.wr_id(), c.status(), c.opcode()), (3, WcStatus::SUCCESS, Some(WcOpcode::RECV)));
+    assert_eq!((c.byte_len(), c.imm_data(), c.qp_num(), c.src_qp()), (None, None, None, None));
+    assert_eq!((c.slid(), c.sl(), c.dlid_path_bits(), c.completion_ts()), (None, None, None, None));
+    drop(poller);
+    ids(&mut p.cq[0]);
+    p.end();
+}
+
+#[test]
+fn each_field_is_there_when_it_alone_is_asked_for() {
+    for (flag, name) in WcFlags::all().iter_names().take(8).map(|(name, flag)| (flag, name)) {
+        let mut p = pair_with(ModelConfig::default(), 15, SIZES, |d, cqe| {
+            d.create_cq_ex(&CqInitAttrEx { cqe, wc_flags: flag, ..Default::default() }).unwrap()
+        });
+        complete(&mut p, 3, 1);
+        // Make it a receive with immediate data.
+        let ring = Ring::of(&p.port, &p.cq[1]);
+        ring.change(0, 15, 0xf0, 0x30);
+        ring.set_dword(0, 9, 0x0a0b_0c0d);
+        ring.set_dword(0, 6, 0x1700_0bcd);
+        ring.change(0, 5, 0xffff, 0x1234);
+        ring.change(0, 4, 0x7f << 16, 0x55 << 16);
+        let poller = p.cq[1].start_poll(&POLL).unwrap();
+        let c = poller.completion();
+        let there = [
+            c.byte_len() == Some(5),
+            c.imm_data().map(u32::from_be) == Some(0x0a0b_0c0d),
+            c.qp_num() == Some(p.qp[1].qp_num()),
+            c.src_qp() == Some(0xbcd),
+            c.slid() == Some(0x1234),
+            c.sl() == Some(7),
+            c.dlid_path_bits() == Some(0x55),
+            c.completion_ts().is_some(),
+        ];
+        let asked = std::array::from_fn(|bit| flag.bits() == 1 << bit);
+        assert_eq!(there, asked, "{name}");
+        assert_eq!(c.wc_flags(), WcResultFlags::WITH_IMM | WcResultFlags::GRH);
+        drop(poller);
+        ids(&mut p.cq[0]);
+        p.end();
+    }
+}
+
+#[test]
+fn failed_requests_carry_status_vendor_error_and_queue_only() {
+    let mut p = pair_with(ModelConfig::default(), 15, SIZES, |d, cqe| {
+        let wc_flags = WcFlags::STANDARD | WcFlags::COMPLETION_TIMESTAMP;
+        d.create_cq_ex(&CqInitAttrEx { cqe, wc_flags, ..Default::default() }).unwrap()
+    });
+    let bad = mlx5::Sge { lkey: 0xdead_be00, ..p.sge(0, 0, 8) };
+    p.qp[1].post_recv(&[RecvWr { wr_id: 1, sg_list: &[] }]).unwrap();
+    p.qp[0].post_send(&[SendWr { wr_id: 9, sg_list: &[bad], ..Default::default() }]).unwrap();
+    p.port.model.step(1_000_000);
+    let poller = p.cq[0].start_poll(&POLL).unwrap();
+    let c = poller.completion();
+    assert_eq!((c.wr_id(), c.status(), c.opcode()), (9, WcStatus::LOC_PROT_ERR, None));
+    assert!(c.vendor_err().is_some_and(|v| v != 0));
+    assert_eq!((c.qp_num(), c.wc_flags()), (Some(p.qp[0].qp_num()), WcResultFlags::empty()));
+    assert_eq!((c.byte_len(), c.imm_data(), c.completion_ts(), c.src_qp()), (None, None, None, None));
+    drop(poller);
+    p.end();
+}
+
+#[test]
+fn a_cq_with_queues_is_busy_comes_back_and_works() {
+    let mut p = pair();
+    let spare = p.cq[1].cqn();
+    let cq = std::mem::replace(&mut p.cq[0], p.dev.create_cq(1, 0, 0).unwrap());
+    let back = ibv::destroy_cq(cq).unwrap_err();
+    assert_eq!((back.error, back.error.errno()), (Error::Busy, 16));
+    p.cq[0] = back.object;
+    assert_ne!(p.cq[0].cqn(), spare);
+    let (s, r) = p.send(4, 100, SendFlags::empty());
+    assert_eq!((s.wr_id, r.wr_id), (4, 4));
+    // The same goes for the domain and the device.
+    let pd = std::mem::replace(&mut p.pd, p.dev.alloc_pd().unwrap());
+    let back = ibv::dealloc_pd(pd).unwrap_err();
+    assert_eq!(back.error, Error::Busy);
+    p.pd = back.object;
+    let Pair { port, dev, pd, cq, qp, buf } = p;
+    let back = ibv::close_device(dev).unwrap_err();
+    assert_eq!(back.error, Error::Busy);
+    Pair { port, dev: back.object, pd, cq, qp, buf }.end();
+}
+
+/// A CQ, and queue pairs connected to themselves.
+struct Loops {
+    port: Port,
+    dev: mlx5::Device,
+    pd: mlx5::Pd,
+    cq: Cq,
+}
+
+impl Loops {
+    fn new(cqe: u32) -> Self {
+        let (port, dev) = open();
+        let (pd, cq) = (dev.alloc_pd().unwrap(), dev.create_cq(cqe, 0, 0).unwrap());
+        Self { port, dev, pd, cq }
+    }
+
+    fn qp(&self) -> mlx5::Qp {
+        let cap = QpCap { max_send_wr: 4, max_recv_wr: 4, ..SIZES };
+        let mut qp = create_qp(&self.pd, &self.cq, &self.cq, cap);
+        let me = qp.qp_num();
+        connect(&self.dev, &mut qp, me);
+        qp
+    }
+
+    /// One message of `qp` to itself: two completions with this wr_id.
+    fn message(&self, qp: &mut mlx5::Qp, wr_id: u64) {
+        qp.post_recv(&[RecvWr { wr_id, sg_list: &[] }]).unwrap();
+        qp.post_send(&[SendWr { wr_id, send_flags: SendFlags::SIGNALED, ..Default::default() }]).unwrap();
+        self.port.model.step(1_000_000);
+    }
+
+    fn end(self) {
+        self.cq.destroy().map_err(|e| e.error).unwrap();
+        self.pd.dealloc().map_err(|e| e.error).unwrap();
+        support::close(&self.port, self.dev);
+    }
+}
+
+/// Cases C-025 and C-043.
+#[test]
+fn entries_of_a_destroyed_queue_are_not_delivered_but_given_back() {
+    let mut l = Loops::new(15);
+    let (mut gone, mut stays) = (l.qp(), l.qp());
+    l.message(&mut gone, 1);
+    l.message(&mut stays, 2);
+    l.message(&mut gone, 3);
+    gone.destroy().map_err(|e| e.error).unwrap();
+    let ring = Ring::of(&l.port, &l.cq);
+    assert_eq!(ids(&mut l.cq), [2, 2]);
+    assert_eq!(ring.consumer(), 6);
+    // Only entries of destroyed queues: nothing is delivered, the room is given back all the same.
+    let mut gone = l.qp();
+    l.message(&mut gone, 4);
+    drop(gone);
+    assert_eq!(l.cq.start_poll(&POLL).err(), Some(PollError::Empty));
+    assert_eq!(ring.consumer(), 8);
+    drop(stays);
+    l.end();
+}
+
+/// Case C-036.
+#[test]
+fn a_queue_destroyed_in_the_middle_of_a_batch_is_skipped_in_the_rest_of_it() {
+    let mut l = Loops::new(15);
+    let (mut a, mut b) = (l.qp(), l.qp());
+    l.message(&mut a, 1);
+    l.message(&mut b, 2);
+    l.message(&mut a, 3);
+    let mut poller = l.cq.start_poll(&POLL).unwrap();
+    assert_eq!(poller.completion().wr_id(), 1);
+    a.destroy().map_err(|e| e.error).unwrap();
+    assert_eq!(poller.completion().wr_id(), 1);
+    assert_eq!((poller.next().unwrap().wr_id(), poller.next().unwrap().wr_id()), (2, 2));
+    assert_eq!(poller.next().err(), Some(PollError::Empty));
+    drop(poller);
+    drop(b);
+    l.end();
+}
+
+#[test]
+fn queues_come_and_go_with_entries_left_behind_and_nothing_is_mixed_up() {
+    let mut l = Loops::new(4095);
+    let mut stays = l.qp();
+    for round in 0..500 {
+        let mut gone = l.qp();
+        l.message(&mut gone, 0xbad);
+        drop(gone);
+        if round % 7 == 0 {
+            l.message(&mut stays, round);
+            assert_eq!(ids(&mut l.cq), [round, round], "round {round}");
+        }
+        if round % 100 == 99 {
+            assert!(ids(&mut l.cq).is_empty());
+        }
+    }
+    drop(stays);
+    l.end();
+}
+
+#[test]
+fn reset_drops_entries_from_two_cqs() {
+    let (port, dev) = open();
+    let pd = dev.alloc_pd().unwrap();
+    let (mut send, mut recv) = (dev.create_cq(7, 0, 0).unwrap(), dev.create_cq(7, 0, 0).unwrap());
+    let mut qp = create_qp(&pd, &send, &recv, SIZES);
+    let me = qp.qp_num();
+    for round in 0..5 {
+        connect(&dev, &mut qp, me);
+        qp.post_recv(&[RecvWr { wr_id: round, sg_list: &[] }; 3]).unwrap();
+        qp.post_send(&[SendWr { wr_id: round, send_flags: SendFlags::SIGNALED, ..Default::default() }; 3]).unwrap();
+        port.model.step(1_000_000);
+        assert_eq!(send.start_poll(&POLL).unwrap().completion().wr_id(), round);
+        qp.reset(ExclusiveCqs::Two { send: &mut send, recv: &mut recv }).unwrap();
+        assert!(ids(&mut send).is_empty() && ids(&mut recv).is_empty());
+        let full = qp.post_recv(&[RecvWr::default()]).unwrap_err();
+        assert_eq!(full.errno(), 22, "nothing can be posted in Reset");
+    }
+    qp.destroy().map_err(|e| e.error).unwrap();
+    drop((send, recv, pd));
+    support::close(&port, dev);
+}
+
+const CREATE_CQ: u16 = 0x400;
+const DESTROY_CQ: u16 = 0x401;
+const CREATE_QP: u16 = 0x500;
+const CREATE_MKEY: u16 = 0x200;
+
+fn fail(port: &Port, opcode: u16) {
+    let effect = Effect::Status { status: 0x8, syndrome: 0xabcd };
+    port.model.inject(Fault::Command { at: Match::Opcode(opcode), effect });
+}
+
+#[test]
+fn what_the_device_refuses_is_told_and_leaks_nothing() {
+    let p = pair();
+    let before = p.port.model.dma_outstanding();
+    let is_told = |e: Option<Error>| matches!(e, Some(Error::Command { syndrome: 0xabcd, .. })) && e.map(Error::errno) == Some(12);
+    fail(&p.port, CREATE_CQ);
+    assert!(is_told(p.dev.create_cq(100, 0, 0).err()));
+    fail(&p.port, CREATE_QP);
+    assert!(is_told(p.pd.create_qp(&mut mlx5::QpInitAttr::new(&p.cq[0], &p.cq[1], SIZES)).err()));
+    fail(&p.port, CREATE_MKEY);
+    assert!(is_told(p.pd.alloc_buf(100, mlx5::AccessFlags::empty()).err()));
+    fail(&p.port, CREATE_MKEY);
+    let mut own = [0_u8; 8];
+    // SAFETY: `own` outlives the call, which fails.
+    let mr = unsafe { p.pd.reg_mr(std::ptr::NonNull::from(&mut own).cast(), 8, mlx5::AccessFlags::empty()) };
+    assert!(is_told(mr.err()));
+    assert_eq!(p.port.model.dma_outstanding(), before);
+    assert!(p.dev.leaked().is_empty());
+    p.end();
+}
+
+#[test]
+fn a_cq_that_could_not_be_destroyed_comes_back() {
+    let (port, dev) = open();
+    let cq = dev.create_cq(3, 0, 0).unwrap();
+    let effect = Effect::Status { status: 0x5, syndrome: 1 };
+    port.model.inject(Fault::Command { at: Match::Opcode(DESTROY_CQ), effect });
+    let back = cq.destroy().unwrap_err();
+    assert!(matches!(back.error, Error::Command { .. }));
+    back.object.destroy().map_err(|e| e.error).unwrap();
+    support::close(&port, dev);
+}
+
+#[test]
+fn memory_of_a_command_without_answer_stays_with_the_device() {
+    let (port, dev) = open();
+    port.model.inject(Fault::Command { at: Match::Opcode(CREATE_CQ), effect: Effect::Never });
+    let error = dev.create_cq(100, 0, 0).unwrap_err();
+    assert_eq!((error.errno(), error.refused()), (110, false), "{error}");
+    let leaked = dev.leaked();
+    assert!(leaked.iter().any(|l| l.what == "completion queue" && l.size >= 128 * 64), "{leaked:?}");
+    drop(dev);
+    assert_eq!(port.model.violations(), []);
+}
+
+#[test]
+fn ignoring_overrun_needs_the_capability() {
+    let attr = CqInitAttrEx {
+        cqe: 3,
+        comp_mask: mlx5::CqInitAttrMask::FLAGS,
+        flags: mlx5::CreateCqFlags::IGNORE_OVERRUN | mlx5::CreateCqFlags::SINGLE_THREADED,
+        ..Default::default()
+    };
+    for (cq_oi, errno) in [(true, None), (false, Some(95))] {
+        let (port, dev) = open_with(ModelConfig { caps: CapConfig { cq_oi, ..Default::default() }, ..Default::default() });
+        let made = dev.create_cq_ex(&attr);
+        assert_eq!(made.as_ref().err().map(|e| e.errno()), errno);
+        if let Ok(cq) = made {
+            assert!(cq.query().unwrap().oi());
+        }
+        support::close(&port, dev);
+    }
+}
+
+#[test]
+fn queues_of_a_cq_that_was_dropped_first_keep_it_on_the_device() {
+    let Loops { port, dev, pd, cq } = Loops::new(7);
+    let mut qp = create_qp(&pd, &cq, &cq, SIZES);
+    drop(cq);
+    qp.modify(&mlx5::QpAttr { qp_state: mlx5::QpState::Init, ..path_to(&dev, 1) }, INIT).unwrap();
+    qp.post_recv(&[RecvWr::default()]).unwrap();
+    qp.destroy().map_err(|e| e.error).unwrap();
+    drop(pd);
+    support::close(&port, dev);
+}

@@ -1,0 +1,110 @@
+//! Posting and polling allocate nothing, and free nothing, once the objects exist.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use mlx5::{PollAttr, RecvWr, SendFlags, SendWr, Wc};
+use support::pair;
+
+/// Counts what the current thread does while it is watched.
+struct Counting;
+
+thread_local! {
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that ends has no counters any more; nobody watches it.
+    let _ = WATCHED.try_with(|w| if w.get() { CALLS.with(|c| c.set(c.get() + 1)) });
+}
+
+// SAFETY: everything is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn calls(f: impl FnOnce()) -> u64 {
+    CALLS.with(|c| c.set(0));
+    WATCHED.with(|w| w.set(true));
+    f();
+    WATCHED.with(|w| w.set(false));
+    CALLS.with(Cell::get)
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(calls(|| drop(std::hint::black_box(vec![1_u8; 100]))), 2);
+    assert_eq!(calls(|| ()), 0);
+}
+
+/// The model runs on a thread of its own here, so that what this thread allocates is the driver's.
+#[test]
+fn posting_and_polling_allocate_nothing() {
+    let mut p = pair();
+    let model = p.port.model.spawn().unwrap();
+    let (from, to) = ([p.sge(0, 0, 100)], [p.sge(1, 0, 100)]);
+    let recvs = [RecvWr { wr_id: 1, sg_list: &to }; 8];
+    let sends = [SendWr { wr_id: 2, sg_list: &from, send_flags: SendFlags::SIGNALED, ..Default::default() }; 4];
+    let inlined = [SendWr { inline_data: &[7; 60], sg_list: &[], send_flags: SendFlags::INLINE | SendFlags::SIGNALED, ..sends[0] }; 4];
+    let mut wcs = [Wc::default(); 8];
+    let mut total = 0;
+    for _ in 0..20 {
+        let (qps, cqs) = (&mut p.qp, &mut p.cq);
+        let mut left = [8, 8];
+        // A doorbell is a register write: the model queues it, which is not the driver's doing.
+        total += calls(|| qps[1].post_recv(&recvs).unwrap());
+        qps[0].post_send(&sends).unwrap();
+        qps[0].post_send(&inlined).unwrap();
+        while left != [0, 0] {
+            total += calls(|| {
+                left[0] -= cqs[0].poll_cq(&mut wcs).unwrap();
+                if let Ok(mut poller) = cqs[1].start_poll(&PollAttr::default()) {
+                    left[1] -= 1;
+                    while poller.next().is_ok() {
+                        left[1] -= 1;
+                    }
+                }
+            });
+        }
+    }
+    assert_eq!(total, 0, "allocations and frees");
+    drop(model);
+    p.end();
+}
+
+/// A bar that only counts, so that the doorbell of a send can be watched too.
+#[test]
+fn posting_sends_allocates_nothing() {
+    let mut p = pair();
+    let from = [p.sge(0, 0, 100)];
+    let (sge, inline) = (
+        SendWr { sg_list: &from, send_flags: SendFlags::SIGNALED, ..Default::default() },
+        SendWr { inline_data: &[7; 60], send_flags: SendFlags::INLINE, ..Default::default() },
+    );
+    p.qp[1].post_recv(&[RecvWr::default(); 16]).unwrap();
+    p.port.deaf.store(true, std::sync::atomic::Ordering::Relaxed);
+    let qp = &mut p.qp[0];
+    let n = calls(|| {
+        qp.post_send(&[sge, inline, sge]).unwrap();
+        assert!(qp.post_send(&[sge; 32]).is_err(), "a full queue");
+    });
+    p.port.deaf.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(n, 0, "allocations and frees");
+    p.end();
+}
