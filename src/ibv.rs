@@ -184,6 +184,7 @@ pub fn query_qp(qp: &Qp) -> Result<QpAttr, Error> {
 ///
 /// # Errors
 /// As [`Qp::destroy`].
+#[expect(clippy::result_large_err, reason = "the queue pair itself comes back")]
 pub fn destroy_qp(qp: Qp) -> Result<(), Returned<Qp>> {
     qp.destroy()
 }

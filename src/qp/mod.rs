@@ -96,6 +96,7 @@ impl Qp {
     ///
     /// # Errors
     /// The queue pair comes back, with what the device answered.
+    #[expect(clippy::result_large_err, reason = "the queue pair itself comes back")]
     pub fn destroy(mut self) -> Result<(), Returned<Self>> {
         match self.end() {
             Ok(()) => Ok(()),
