@@ -1,12 +1,10 @@
 //! Posting and polling allocate nothing, and free nothing, once the objects exist.
 
-mod support;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use crate::support::pair;
 use mlx5::{PollAttr, RecvWr, SendFlags, SendWr, Wc};
-use support::pair;
 
 /// Counts what the current thread does while it is watched.
 struct Counting;
@@ -18,7 +16,11 @@ thread_local! {
 
 fn count() {
     // A thread that ends has no counters any more; nobody watches it.
-    let _ = WATCHED.try_with(|w| if w.get() { CALLS.with(|c| c.set(c.get() + 1)) });
+    let _ = WATCHED.try_with(|w| {
+        if w.get() {
+            CALLS.with(|c| c.set(c.get() + 1))
+        }
+    });
 }
 
 // SAFETY: everything is left to the system's allocator.
@@ -61,7 +63,12 @@ fn posting_and_polling_allocate_nothing() {
     let (from, to) = ([p.sge(0, 0, 100)], [p.sge(1, 0, 100)]);
     let recvs = [RecvWr { wr_id: 1, sg_list: &to }; 8];
     let sends = [SendWr { wr_id: 2, sg_list: &from, send_flags: SendFlags::SIGNALED, ..Default::default() }; 4];
-    let inlined = [SendWr { inline_data: &[7; 60], sg_list: &[], send_flags: SendFlags::INLINE | SendFlags::SIGNALED, ..sends[0] }; 4];
+    let inlined = [SendWr {
+        inline_data: &[7; 60],
+        sg_list: &[],
+        send_flags: SendFlags::INLINE | SendFlags::SIGNALED,
+        ..sends[0]
+    }; 4];
     let mut wcs = [Wc::default(); 8];
     let mut total = 0;
     for _ in 0..20 {

@@ -1,14 +1,12 @@
 //! Each wrong argument gets the error number of its man page, and leaves everything as it was.
 
-mod support;
-
 use std::ptr::NonNull;
 
+use crate::support::{INIT, RTR, RTS, SIZES, connect, create_qp, open, pair, path_to};
 use mlx5::{
-    AccessFlags, Cq, CqInitAttrEx, CqInitAttrMask, CqeSize, CreateCqFlags, Device, Error, Pd, Qp, QpAttr,
-    QpAttrMask, QpCap, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendWr, Sge, WcFlags, ibv,
+    AccessFlags, Cq, CqInitAttrEx, CqInitAttrMask, CqeSize, CreateCqFlags, Device, Error, Pd, Qp, QpAttr, QpAttrMask,
+    QpCap, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendWr, Sge, WcFlags, ibv,
 };
-use support::{INIT, RTR, RTS, SIZES, connect, create_qp, open, pair, path_to};
 
 const EINVAL: i32 = 22;
 const ENOMEM: i32 = 12;
@@ -25,7 +23,11 @@ fn create_cq_ex_checks_its_arguments_in_order() {
     let wrong: [(Break, i32, &str); 9] = [
         (|a| a.cqe = 0, EINVAL, "cqe is 0"),
         (|a| a.comp_mask |= CqInitAttrMask::from_bits_retain(1 << 2), EINVAL, "unknown comp_mask bit"),
-        (|a| (a.comp_mask, a.flags) = (a.comp_mask | CqInitAttrMask::FLAGS, CreateCqFlags::from_bits_retain(4)), EINVAL, "unknown flag"),
+        (
+            |a| (a.comp_mask, a.flags) = (a.comp_mask | CqInitAttrMask::FLAGS, CreateCqFlags::from_bits_retain(4)),
+            EINVAL,
+            "unknown flag",
+        ),
         (|a| a.wc_flags |= WcFlags::from_bits_retain(1 << 12), EOPNOTSUPP, "unknown wc_flags bit"),
         (|a| a.comp_mask |= CqInitAttrMask::PD, EINVAL, "parent domain that is not one"),
         (|a| a.wc_flags |= WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK, EOPNOTSUPP, "no clock page"),
@@ -58,7 +60,7 @@ fn create_cq_ex_checks_its_arguments_in_order() {
     for bytes in [0, 1, 32, 63, 65, 127, 129, 256, u16::MAX] {
         assert_eq!(errno(CqeSize::from_bytes(bytes)), Some(EINVAL), "cqe_size {bytes}");
     }
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 /// `ibv_reg_mr(3)`.
@@ -92,7 +94,7 @@ fn reg_mr_refuses_impossible_access() {
     assert_eq!((buf.len(), buf.words().len(), buf.is_empty()), (10, 3, false));
     drop(buf);
     drop(pd);
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 /// `ibv_create_qp(3)`.
@@ -127,9 +129,13 @@ fn create_qp_refuses_what_the_device_does_not_have() {
     let foreign = other.create_cq(7, 0, 0).unwrap();
     assert_eq!(errno(pd.create_qp(&mut QpInitAttr::new(&cq, &foreign, SIZES))), Some(EINVAL));
     drop(foreign);
-    support::close(&other_port, other);
+    crate::support::close(&other_port, other);
     // What is given is at least what was asked for.
-    let mut attr = QpInitAttr::new(&cq, &cq, QpCap { max_send_wr: 5, max_recv_wr: 3, max_send_sge: 3, max_recv_sge: 3, max_inline_data: 1 });
+    let mut attr = QpInitAttr::new(
+        &cq,
+        &cq,
+        QpCap { max_send_wr: 5, max_recv_wr: 3, max_send_sge: 3, max_recv_sge: 3, max_inline_data: 1 },
+    );
     let qp = pd.create_qp(&mut attr).unwrap();
     assert_eq!(attr.cap, qp.cap());
     assert!(qp.cap().max_send_wr >= 5 && qp.cap().max_recv_wr >= 3 && qp.cap().max_recv_sge >= 3);
@@ -137,7 +143,7 @@ fn create_qp_refuses_what_the_device_does_not_have() {
     // The CQ is free again: no refused queue pair has stayed attached.
     cq.destroy().map_err(|e| e.error).unwrap();
     pd.dealloc().map_err(|e| e.error).unwrap();
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 struct Fresh {
@@ -204,7 +210,7 @@ fn modify_qp_takes_exactly_the_attributes_of_the_man_page() {
     }
     let Fresh { dev, pd, cq } = f;
     drop((pd, cq));
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 #[test]
@@ -247,7 +253,7 @@ fn modify_qp_refuses_transitions_that_are_not_there() {
     }
     let Fresh { dev, pd, cq } = f;
     drop((pd, cq));
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 #[test]
@@ -268,8 +274,24 @@ fn modify_qp_refuses_values_out_of_range() {
         (QpState::Rtr, |a| a.ah_attr.sl = 8, "sl"),
         (QpState::Rtr, |a| a.ah_attr.port_num = 2, "the path's port"),
         (QpState::Rtr, |a| a.ah_attr.static_rate = 16, "static_rate"),
-        (QpState::Rtr, |a| if let Some(g) = &mut a.ah_attr.grh { g.flow_label = 1 << 20 }, "flow_label"),
-        (QpState::Rtr, |a| if let Some(g) = &mut a.ah_attr.grh { g.sgid_index = 255 }, "sgid_index"),
+        (
+            QpState::Rtr,
+            |a| {
+                if let Some(g) = &mut a.ah_attr.grh {
+                    g.flow_label = 1 << 20
+                }
+            },
+            "flow_label",
+        ),
+        (
+            QpState::Rtr,
+            |a| {
+                if let Some(g) = &mut a.ah_attr.grh {
+                    g.sgid_index = 255
+                }
+            },
+            "sgid_index",
+        ),
         (QpState::Rts, |a| a.sq_psn = 1 << 24, "sq_psn"),
         (QpState::Rts, |a| a.timeout = 32, "timeout"),
         (QpState::Rts, |a| a.retry_cnt = 8, "retry_cnt"),
@@ -290,7 +312,7 @@ fn modify_qp_refuses_values_out_of_range() {
     drop(qp);
     let Fresh { dev, pd, cq } = f;
     drop((pd, cq));
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 /// `ibv_post_send(3)` and `ibv_post_recv(3)`.
@@ -307,7 +329,10 @@ fn posting_refuses_bad_requests_and_posts_those_before_them() {
         (SendWr { sg_list: &huge, ..good }, "a piece of 2 GiB"),
         (SendWr { inline_data: &long, send_flags: SendFlags::INLINE, ..good }, "too much inlined"),
         (SendWr { inline_data: &[1], ..good }, "inlined data without the flag"),
-        (SendWr { sg_list: &[some], inline_data: &[1], send_flags: SendFlags::INLINE, ..good }, "pieces with inlined data"),
+        (
+            SendWr { sg_list: &[some], inline_data: &[1], send_flags: SendFlags::INLINE, ..good },
+            "pieces with inlined data",
+        ),
         (SendWr { send_flags: SendFlags::from_bits_retain(1 << 4), ..good }, "unknown flag"),
     ];
     for (bad, what) in wrong {
@@ -360,9 +385,9 @@ fn posting_follows_the_state() {
     receiver.post_recv(&[RecvWr { wr_id: 1, sg_list: &[] }]).unwrap();
     sender.post_send(&[SendWr { wr_id: 2, send_flags: SendFlags::SIGNALED, ..Default::default() }]).unwrap();
     let Fresh { dev, pd, mut cq } = f;
-    assert_eq!(support::poll_n(&port, &mut cq, 2).len(), 2);
+    assert_eq!(crate::support::poll_n(&port, &mut cq, 2).len(), 2);
     drop((sender, receiver, pd, cq));
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 #[test]
@@ -374,10 +399,11 @@ fn gids_and_ports_beyond_the_tables_are_einval() {
     }
     let attr = ibv::query_port(&dev, 1).unwrap();
     assert!(attr.ethernet && attr.active);
-    let gid = mlx5::Gid { gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 9, 9, 2], mac: dev.info().mac, vlan: None };
+    let gid =
+        mlx5::Gid { gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 9, 9, 2], mac: dev.info().mac, vlan: None };
     assert_eq!(errno(dev.set_gid(attr.gid_tbl_len as u16, Some(&gid))), Some(EINVAL));
     assert_eq!(errno(dev.set_gid(1, Some(&mlx5::Gid { vlan: Some(4096), ..gid }))), Some(EINVAL));
     dev.set_gid(1, Some(&gid)).unwrap();
     dev.set_gid(1, None).unwrap();
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }

@@ -2,17 +2,15 @@
 //!
 //! The model's entries are changed in the ring before they are polled, to see what a device that misbehaves can do.
 
-mod support;
-
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::support::{INIT, Pair, Port, SIZES, connect, create_qp, open, open_with, pair, pair_with, path_to, poll_n};
 use mlx5::hw::be::Be32;
 use mlx5::{
-    Cq, CqInitAttrEx, Error, ExclusiveCqs, PollAttr, PollError, QpCap, RecvWr, SendFlags, SendWr, Wc, WcFlags, WcOpcode,
-    WcResultFlags, WcStatus, ibv,
+    Cq, CqInitAttrEx, Error, ExclusiveCqs, PollAttr, PollError, QpCap, RecvWr, SendFlags, SendWr, Wc, WcFlags,
+    WcOpcode, WcResultFlags, WcStatus, ibv,
 };
 use mlx5_model::{CapConfig, Effect, Fault, Match, ModelConfig};
-use support::{INIT, Pair, Port, SIZES, connect, create_qp, open, open_with, pair, pair_with, path_to, poll_n};
 
 /// A ring as the device sees it.
 struct Ring {
@@ -84,7 +82,9 @@ fn cqe_is_rounded_up_to_a_ring_less_one_entry() {
     let (port, dev) = open();
     let most = dev.query_device().max_cqe;
     assert_eq!(most, (1 << ModelConfig::default().caps.log_max_cq_sz) - 1);
-    for (asked, given) in [(1, 1), (2, 3), (3, 3), (63, 63), (64, 127), (127, 127), (128, 255), (4095, 4095), (4096, 8191), (most, most)] {
+    for (asked, given) in
+        [(1, 1), (2, 3), (3, 3), (63, 63), (64, 127), (127, 127), (128, 255), (4095, 4095), (4096, 8191), (most, most)]
+    {
         let cq = ibv::create_cq(&dev, asked, 7, None, 0).unwrap();
         assert_eq!((cq.cqe(), cq.context()), (given, 7), "cqe {asked}");
         assert_eq!(1 << cq.query().unwrap().log_cq_size(), given + 1, "the device has the same ring");
@@ -93,7 +93,7 @@ fn cqe_is_rounded_up_to_a_ring_less_one_entry() {
     for asked in [0, most + 1, 1 << 24, i32::MAX as u32, u32::MAX] {
         assert_eq!(dev.create_cq(asked, 0, 0).err().map(Error::errno), Some(22), "cqe {asked}");
     }
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 #[test]
@@ -172,8 +172,10 @@ fn a_forgotten_poller_makes_its_completions_come_again() {
     p.end();
 }
 
-/// Each way in which an entry can be bad: what is changed (dword, mask, value), and what polling says.
-fn bad_entries() -> Vec<(u64, u32, u32, fn(PollError) -> bool)> {
+/// A way in which an entry can be bad: what is changed (dword, mask, value), and what polling says.
+type BadEntry = (u64, u32, u32, fn(PollError) -> bool);
+
+fn bad_entries() -> Vec<BadEntry> {
     vec![
         (8, 0xff_ffff, 0x123, |e| matches!(e, PollError::UnknownQueue { user_index: 0x123, .. })),
         (8, 0xff_ffff, 0xff_fffe, |e| matches!(e, PollError::UnknownQueue { user_index: 0xff_fffe, .. })),
@@ -247,7 +249,7 @@ fn an_entry_for_a_queue_that_this_cq_does_not_report_is_an_error() {
     assert_eq!(poll_n(&port, &mut recvs, 1)[0].wr_id, 1);
     qp.destroy().map_err(|e| e.error).unwrap();
     drop((sends, recvs, pd));
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 /// Cases C-032 and C-034: the counter names the request, masked to the queue.
@@ -397,7 +399,7 @@ impl Loops {
     fn end(self) {
         self.cq.destroy().map_err(|e| e.error).unwrap();
         self.pd.dealloc().map_err(|e| e.error).unwrap();
-        support::close(&self.port, self.dev);
+        crate::support::close(&self.port, self.dev);
     }
 }
 
@@ -482,7 +484,7 @@ fn reset_drops_entries_from_two_cqs() {
     }
     qp.destroy().map_err(|e| e.error).unwrap();
     drop((send, recv, pd));
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 const CREATE_CQ: u16 = 0x400;
@@ -499,7 +501,9 @@ fn fail(port: &Port, opcode: u16) {
 fn what_the_device_refuses_is_told_and_leaks_nothing() {
     let p = pair();
     let before = p.port.model.dma_outstanding();
-    let is_told = |e: Option<Error>| matches!(e, Some(Error::Command { syndrome: 0xabcd, .. })) && e.map(Error::errno) == Some(12);
+    let is_told = |e: Option<Error>| {
+        matches!(e, Some(Error::Command { syndrome: 0xabcd, .. })) && e.map(Error::errno) == Some(12)
+    };
     fail(&p.port, CREATE_CQ);
     assert!(is_told(p.dev.create_cq(100, 0, 0).err()));
     fail(&p.port, CREATE_QP);
@@ -525,7 +529,7 @@ fn a_cq_that_could_not_be_destroyed_comes_back() {
     let back = cq.destroy().unwrap_err();
     assert!(matches!(back.error, Error::Command { .. }));
     back.object.destroy().map_err(|e| e.error).unwrap();
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 #[test]
@@ -549,13 +553,14 @@ fn ignoring_overrun_needs_the_capability() {
         ..Default::default()
     };
     for (cq_oi, errno) in [(true, None), (false, Some(95))] {
-        let (port, dev) = open_with(ModelConfig { caps: CapConfig { cq_oi, ..Default::default() }, ..Default::default() });
+        let (port, dev) =
+            open_with(ModelConfig { caps: CapConfig { cq_oi, ..Default::default() }, ..Default::default() });
         let made = dev.create_cq_ex(&attr);
         assert_eq!(made.as_ref().err().map(|e| e.errno()), errno);
         if let Ok(cq) = made {
             assert!(cq.query().unwrap().oi());
         }
-        support::close(&port, dev);
+        crate::support::close(&port, dev);
     }
 }
 
@@ -568,5 +573,5 @@ fn queues_of_a_cq_that_was_dropped_first_keep_it_on_the_device() {
     qp.post_recv(&[RecvWr::default()]).unwrap();
     qp.destroy().map_err(|e| e.error).unwrap();
     drop(pd);
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }

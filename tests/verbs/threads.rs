@@ -1,13 +1,11 @@
 //! The driver on several threads, with the model on one of its own and on the wall clock.
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::{Pair, SIZES, connect, create_qp, open, pair_with, pattern};
 use mlx5::{Cq, PollAttr, QpCap, RecvWr, SendFlags, SendWr, Wc, WcOpcode, WcStatus};
 use mlx5_model::ModelConfig;
-use support::{Pair, SIZES, connect, create_qp, open, pair_with, pattern};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -15,7 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[test]
 fn posting_and_polling_run_on_two_threads() {
     let cap = QpCap { max_send_wr: 8, max_recv_wr: 8, ..SIZES };
-    let Pair { port, dev, pd, cq, qp, buf } = pair_with(ModelConfig::default(), 15, cap, |d, n| d.create_cq(n, 0, 0).unwrap());
+    let Pair { port, dev, pd, cq, qp, buf } =
+        pair_with(ModelConfig::default(), 15, cap, |d, n| d.create_cq(n, 0, 0).unwrap());
     let model = port.model.spawn().unwrap();
     let (total, limit) = (3_000_u64, Instant::now() + PATIENCE);
     let ([mut send_cq, mut recv_cq], [mut a, mut b]) = (cq, qp);
@@ -95,7 +94,7 @@ fn queues_are_destroyed_while_their_cq_is_polled() {
     drop(model);
     assert!(cq.start_poll(&PollAttr::default()).is_err());
     drop((cq, pd));
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 /// Objects are made and used by many threads on one device.
@@ -135,5 +134,5 @@ fn threads_share_a_device() {
         }
     });
     drop(model);
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }

@@ -1,5 +1,4 @@
 //! What the tests of the verbs share: a model behind a port that keeps books, and connected queue pairs.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -29,7 +28,13 @@ pub struct Port {
 
 impl Port {
     pub fn new(config: ModelConfig) -> Self {
-        Self { model: Model::new(config), memory: Arc::default(), doorbells: Arc::default(), deaf: Arc::default(), mapped: Arc::default() }
+        Self {
+            model: Model::new(config),
+            memory: Arc::default(),
+            doorbells: Arc::default(),
+            deaf: Arc::default(),
+            mapped: Arc::default(),
+        }
     }
 
     /// The dwords of DMA memory from I/O address `iova` on, `len` of them.

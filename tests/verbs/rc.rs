@@ -1,15 +1,13 @@
 //! Reliable connections over the model: what is sent arrives, once, and both sides are told.
 
-mod support;
-
 use std::ptr::NonNull;
 
+use crate::support::{BUF, Pair, SIZES, connect, pair, pair_with, pattern, poll_n};
 use mlx5::{
     AccessFlags, CqInitAttrEx, CqeSize, ExclusiveCqs, PollAttr, PollError, QpAttr, QpAttrMask, QpCap, QpState, RecvWr,
     SendFlags, SendWr, Sge, WcFlags, WcOpcode, WcResultFlags, WcStatus, WrOpcode,
 };
 use mlx5_model::ModelConfig;
-use support::{BUF, Pair, SIZES, connect, pair, pair_with, pattern, poll_n};
 
 #[test]
 fn payloads_of_all_sizes_arrive() {
@@ -138,12 +136,12 @@ fn unsignalled_sends_are_retired_by_the_next_signalled_one() {
 
 #[test]
 fn sq_sig_all_reports_every_send() {
-    let (port, dev) = support::open();
+    let (port, dev) = crate::support::open();
     let pd = dev.alloc_pd().unwrap();
     let mut cq = dev.create_cq(31, 0, 0).unwrap();
     let mut attr = mlx5::QpInitAttr { sq_sig_all: true, ..mlx5::QpInitAttr::new(&cq, &cq, SIZES) };
     let mut a = pd.create_qp(&mut attr).unwrap();
-    let mut b = support::create_qp(&pd, &cq, &cq, SIZES);
+    let mut b = crate::support::create_qp(&pd, &cq, &cq, SIZES);
     let (na, nb) = (a.qp_num(), b.qp_num());
     connect(&dev, &mut a, nb);
     connect(&dev, &mut b, na);
@@ -155,7 +153,7 @@ fn sq_sig_all_reports_every_send() {
     drop((a, b));
     cq.destroy().map_err(|e| e.error).unwrap();
     pd.dealloc().map_err(|e| e.error).unwrap();
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 /// All counters wrap: WQE counters at 2^16, ring indices and owner bits many times.
@@ -309,10 +307,10 @@ fn the_error_state_flushes_what_is_posted() {
 
 #[test]
 fn reset_drops_this_queues_entries_only_and_the_queue_works_again() {
-    let (port, dev) = support::open();
+    let (port, dev) = crate::support::open();
     let pd = dev.alloc_pd().unwrap();
     let mut cq = dev.create_cq(63, 0, 0).unwrap();
-    let mut qps: Vec<_> = (0..4).map(|_| support::create_qp(&pd, &cq, &cq, SIZES)).collect();
+    let mut qps: Vec<_> = (0..4).map(|_| crate::support::create_qp(&pd, &cq, &cq, SIZES)).collect();
     let numbers: Vec<_> = qps.iter().map(|q| q.qp_num()).collect();
     for (i, qp) in qps.iter_mut().enumerate() {
         connect(&dev, qp, numbers[i ^ 1]);
@@ -346,7 +344,7 @@ fn reset_drops_this_queues_entries_only_and_the_queue_works_again() {
     assert_eq!(wrong.map_err(mlx5::Error::errno), Err(22), "not this queue pair's CQs");
     drop(qps);
     drop((cq, other, pd));
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
 
 #[test]
@@ -357,5 +355,5 @@ fn dropping_everything_in_any_order_gives_everything_back() {
     drop(cq);
     drop(buf);
     drop(qp);
-    support::close(&port, dev);
+    crate::support::close(&port, dev);
 }
