@@ -8,6 +8,8 @@ pub mod device;
 mod dma;
 mod eq;
 pub mod error;
+#[cfg(test)]
+mod fake;
 pub mod flags;
 mod gid;
 mod health;

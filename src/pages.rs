@@ -245,3 +245,53 @@ impl Drop for Serving<'_> {
         self.0.store(false, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn only_pages_that_were_given_and_only_once_are_freed() {
+        let (fake, port) = Fake::port();
+        let pages = Pages::default();
+        let mut addresses = Vec::new();
+        for function in [0, 0, 7] {
+            let mut memory = port.alloc(4096, 4096).unwrap();
+            memory.lend("page of the firmware");
+            addresses.push(memory.iova());
+            pages.book.lock().given.insert(memory.iova(), Page { function, memory });
+        }
+        let [first, second, other] = addresses[..] else { panic!("three pages") };
+        let returned = [first, first, 0, u64::MAX, second + 1, other];
+        assert_eq!(pages.strike(0, returned.into_iter()), 1);
+        assert_eq!((pages.counters().unknown, pages.counters().given, fake.live()), (5, 2, 2));
+        assert_eq!(pages.strike(7, [other].into_iter()), 1);
+        assert_eq!(pages.strike(0, [second].into_iter()), 1);
+        assert_eq!((fake.live(), port.leaked().len()), (0, 0));
+    }
+
+    #[test]
+    fn pages_the_firmware_keeps_are_named() {
+        let (fake, port) = Fake::port();
+        let pages = Pages::default();
+        let mut memory = port.alloc(4096, 4096).unwrap();
+        memory.lend("page of the firmware");
+        pages.book.lock().given.insert(memory.iova(), Page { function: 0, memory });
+        pages.abandon();
+        assert_eq!(port.leaked().iter().map(|l| l.what).collect::<Vec<_>>(), ["page of the firmware"]);
+        assert_eq!(fake.live(), 1);
+    }
+
+    #[test]
+    fn requests_are_summed_by_function_and_direction_and_bounded() {
+        let pages = Pages::default();
+        for request in [(0, i32::MAX), (0, 5), (0, i32::MIN), (0, -5), (3, 2), (3, 4)] {
+            pages.request(request.0, request.1);
+        }
+        assert_eq!(pages.book.lock().requests, [(0, i32::MAX), (0, i32::MIN), (3, 6)]);
+        (10..1000).for_each(|function| pages.request(function, 1));
+        assert_eq!(pages.book.lock().requests.len(), MAX_REQUESTS);
+        assert_eq!(pages.counters().failed, 990 - 61);
+    }
+}

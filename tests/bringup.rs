@@ -2,9 +2,9 @@
 
 mod control;
 
-use control::{assert_clean, model, open, row};
+use control::{assert_clean, model, open};
 use mlx5::{DeviceConfig, Error, Health};
-use mlx5_model::{CapConfig, Fault, Model, ModelConfig};
+use mlx5_model::{CapConfig, CommandRecord, Fault, Model, ModelConfig};
 
 const PF: u16 = 0x1017;
 const VF: u16 = 0x1018;
@@ -16,6 +16,12 @@ fn names(model: &Model) -> Vec<&'static str> {
 /// What Linux's mlx5_core asks of a function without Ethernet and RoCE drivers.
 fn linux() -> Vec<&'static str> {
     include_str!("data/linux-core-only.txt").lines().filter(|l| !l.starts_with('#')).collect()
+}
+
+/// Commands as the reference list writes them.
+fn row(record: &CommandRecord) -> String {
+    let CommandRecord { slot, name, opcode, op_mod, in_len, out_len, .. } = record;
+    format!("{slot} {name} {opcode:#x} {op_mod} {in_len} {out_len}")
 }
 
 #[test]

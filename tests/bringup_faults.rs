@@ -2,6 +2,8 @@
 //! or hangs, and memory and pages come back. The commands are those of a clean run, so none is skipped.
 
 mod control;
+#[path = "control/poor.rs"]
+mod poor;
 
 use control::{model, open};
 use mlx5::{DeviceConfig, Error};
@@ -168,7 +170,7 @@ fn each_command_fails_without_reset(effect: Effect) {
         let what = format!("{effect:?} at command {}, {}", i + 1, record.name);
         let model = model();
         model.inject(Fault::Command { at: Match::Nth(i as u64 + 1), effect });
-        let platform = control::Poor { no_reset: true, ..control::Poor::new(&model) };
+        let platform = poor::Poor { no_reset: true, ..poor::Poor::new(&model) };
         let started = model.now();
         let kept = match mlx5::Device::open(platform, model.clone(), config(0x1018)) {
             Ok(device) => match device.close() {

@@ -1,16 +1,19 @@
 //! The command queue against the model: deadlines, lost and stray events, order, page requests, threads.
 
 mod control;
+#[path = "control/poor.rs"]
+mod poor;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use control::{Poor, assert_clean, model, open};
+use control::{assert_clean, model, open};
 use mlx5::device::CommandTrace;
 use mlx5::{Device, DeviceConfig, Error};
 use mlx5_hw::cmd::{AdapterInfo, AllocPd, Command, DeallocPd, QueryAdapter, QueryIssi};
 use mlx5_hw::platform::Platform;
 use mlx5_model::{Effect, Fault, Match, Model, ModelConfig};
+use poor::Poor;
 
 const MS: u64 = 1_000_000;
 const QUERY_ADAPTER: u16 = 0x101;

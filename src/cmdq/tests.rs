@@ -1,78 +1,18 @@
 //! The command queue against a device played by hand: entries and mailboxes are read and answered as bytes, at the
 //! offsets of the manual.
 
-extern crate std;
-
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use mlx5_hw::be::Be32;
 use mlx5_hw::cmd::{Command, DeliveryStatus, Opcode, Sink, Source, Status};
-use mlx5_hw::platform::{Bar, DmaMem, Platform, PlatformError};
 
 use super::{Claim, CommandQueue, EVENT_GRACE};
 use crate::dma::Port;
 use crate::error::Error;
-
-/// I/O addresses are this much above the CPU's.
-const IOVA: u64 = 1 << 52;
-
-#[derive(Default)]
-struct Bench {
-    /// Pieces of memory allocated and not freed.
-    live: AtomicUsize,
-    doorbell: AtomicU32,
-}
-
-#[derive(Clone, Default)]
-struct Fake(Arc<Bench>);
-
-// SAFETY: zeroed memory of the asked-for size and alignment, valid until freed.
-unsafe impl Platform for Fake {
-    fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError> {
-        let layout = Layout::from_size_align(size, align).unwrap();
-        // SAFETY: the size is not zero.
-        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
-        self.0.live.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: just allocated, page-aligned.
-        Ok(unsafe { DmaMem::new(ptr, ptr.as_ptr() as u64 + IOVA, size) })
-    }
-
-    unsafe fn free(&self, mem: DmaMem) {
-        self.0.live.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: from `alloc`; all memory here is asked for with page alignment.
-        unsafe { dealloc(mem.ptr().as_ptr(), Layout::from_size_align(mem.size(), 4096).unwrap()) };
-    }
-
-    fn now(&self) -> u64 {
-        0
-    }
-
-    fn relax(&self) {}
-}
-
-// SAFETY: registers without effect but the doorbell, which is noted.
-unsafe impl Bar for Fake {
-    fn size(&self) -> usize {
-        0x10000
-    }
-
-    fn read32(&self, _: usize) -> u32 {
-        0
-    }
-
-    fn write32(&self, offset: usize, value: u32) {
-        assert_eq!(offset, 0x18, "the doorbell vector");
-        self.0.doorbell.fetch_or(value.swap_bytes(), Ordering::Relaxed);
-    }
-
-    fn write64(&self, _: usize, _: u64) {}
-}
+use crate::fake::{Fake, IOVA};
 
 struct Rig {
     fake: Fake,
@@ -81,8 +21,7 @@ struct Rig {
 }
 
 fn rig() -> Rig {
-    let fake = Fake::default();
-    let port = Arc::new(Port::new(Arc::new(fake.clone()), Box::new(fake.clone())));
+    let (fake, port) = Fake::port();
     let queue = CommandQueue::new(&port, 5, 6).unwrap();
     Rig { fake, port, queue }
 }
@@ -198,13 +137,12 @@ impl Rig {
 
 #[test]
 fn sizes_the_device_cannot_mean_are_refused() {
-    let fake = Fake::default();
-    let port = Arc::new(Port::new(Arc::new(fake.clone()), Box::new(fake.clone())));
+    let (fake, port) = Fake::port();
     for (log_size, log_stride) in [(0, 6), (6, 6), (15, 15), (5, 8), (3, 0), (1, 15)] {
         let refused = CommandQueue::new(&port, log_size, log_stride).map(|_| ());
         assert_eq!(refused, Err(Error::Protocol { what: "size of the command queue" }), "{log_size} {log_stride}");
     }
-    assert_eq!(fake.0.live.load(Ordering::Relaxed), 0);
+    assert_eq!(fake.live(), 0);
 }
 
 #[test]
@@ -216,7 +154,7 @@ fn an_entry_says_what_the_manual_asks_for() {
     assert_eq!((get64(entry + 8), get64(entry + 0x30)), (0, 0), "no mailboxes for short messages");
     assert_eq!(get8(entry + 0x3f), 1, "owner");
     assert_eq!(xor(entry, 64), 0xff, "signature");
-    assert_eq!(rig.fake.0.doorbell.load(Ordering::Relaxed), 1);
+    assert_eq!(rig.fake.doorbell(), 1);
     drop(claim);
 }
 
@@ -270,11 +208,11 @@ fn blocks_are_signed_while_checksums_are_on_and_entries_always() {
 fn the_lowest_free_slot_is_taken_and_the_last_one_is_for_pages() {
     let rig = rig();
     let mut claims: Vec<_> = (0..31).map(|_| rig.post(&Blob::new(16, 16))).collect();
-    assert_eq!(rig.fake.0.doorbell.load(Ordering::Relaxed), 0x7fff_ffff);
+    assert_eq!(rig.fake.doorbell(), 0x7fff_ffff);
     assert!(rig.queue.claim(Opcode::QUERY_ADAPTER, false).is_none(), "the last slot is not for everyone");
     let mut pages = rig.queue.claim(Opcode::MANAGE_PAGES, true).unwrap();
     pages.post(&Blob::new(16, 16)).unwrap();
-    assert_eq!(rig.fake.0.doorbell.load(Ordering::Relaxed), u32::MAX);
+    assert_eq!(rig.fake.doorbell(), u32::MAX);
     let mut tokens: Vec<u8> = (0..32).map(|slot| get8(rig.entry(slot) + 0x3c)).collect();
     tokens.sort_unstable();
     tokens.dedup();
@@ -285,9 +223,9 @@ fn the_lowest_free_slot_is_taken_and_the_last_one_is_for_pages() {
         assert!(claim.answered(0, false));
         claim.finish(&Blob::new(16, 16)).unwrap();
     }
-    rig.fake.0.doorbell.store(0, Ordering::Relaxed);
+    rig.fake.clear_doorbell();
     claims.push(rig.post(&Blob::new(16, 16)));
-    assert_eq!(rig.fake.0.doorbell.load(Ordering::Relaxed), 1 << 7);
+    assert_eq!(rig.fake.doorbell(), 1 << 7);
 }
 
 #[test]
@@ -336,9 +274,9 @@ fn a_command_without_an_answer_keeps_its_slot_and_mailboxes() {
     assert!(!late.answered(u64::MAX, true));
     drop(late);
     let next = rig.post(&Blob::new(2064, 2064));
-    assert_eq!(rig.fake.0.doorbell.load(Ordering::Relaxed), 0b11, "slot 0 is still in use");
+    assert_eq!(rig.fake.doorbell(), 0b11, "slot 0 is still in use");
     assert!(rig.input(1).iter().chain(&rig.output(1)).all(|at| !input.contains(at) && !output.contains(at)));
-    let live = rig.fake.0.live.load(Ordering::Relaxed);
+    let live = rig.fake.live();
     assert_eq!(rig.queue.kept(false).len(), 2, "a piece of four blocks each way is the device's");
 
     output.iter().for_each(|at| put8(*at, 0xee));
@@ -349,7 +287,7 @@ fn a_command_without_an_answer_keeps_its_slot_and_mailboxes() {
     assert_eq!(rig.queue.kept(false), []);
     let again = rig.post(&Blob::new(2064, 2064));
     assert_eq!(get8(rig.entry(0) + 0x3f), 1, "slot 0 is used again");
-    assert_eq!(rig.fake.0.live.load(Ordering::Relaxed), live, "and so is its memory");
+    assert_eq!(rig.fake.live(), live, "and so is its memory");
     drop((next, again));
 }
 
@@ -363,7 +301,7 @@ fn memory_the_device_may_still_write_outlives_the_queue_and_is_named() {
     names.sort_unstable();
     assert_eq!(names, [("command queue", 4096), ("mailboxes of a command without an answer", 4096)]);
     drop(port);
-    assert_eq!(fake.0.live.load(Ordering::Relaxed), 2, "this platform cannot reset: nothing is freed");
+    assert_eq!(fake.live(), 2, "this platform cannot reset: nothing is freed");
 }
 
 #[test]

@@ -60,6 +60,9 @@ pub(super) fn connect(port: Arc<Port>, config: DeviceConfig) -> Result<Control, 
     let queue = CommandQueue::new(&port, log_size, log_stride)?;
     segment.set_cmdq_address(queue.iova());
     wait_for_firmware(&port, config.timeouts.firmware_init)?;
+    if segment.embedded_cpu() {
+        return Err(Error::Unsupported { what: "functions of an embedded CPU" });
+    }
     Ok(Control::new(port, config, queue))
 }
 
