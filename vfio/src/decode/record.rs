@@ -14,6 +14,8 @@ use super::messages::{SIGNED, elements};
 const BOLD: Style = Style::new().bold();
 /// Width of the text where no terminal gives one.
 const WIDTH: u16 = 110;
+/// A terminal that says it is narrower does not know its width.
+const NARROWEST: u16 = 40;
 
 /// A field as it is shown to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +117,7 @@ impl Record {
 pub fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    if table.width().is_none() {
+    if table.width().is_none_or(|width| width < NARROWEST) {
         table.set_width(WIDTH);
     }
     table.set_header(head);
