@@ -150,7 +150,8 @@ impl<F: Format> Ring<F> {
         Self::with_ci(log_size, 0)
     }
 
-    /// A ring of which `ci` entries are consumed: to go on with a ring that somebody else has read so far.
+    /// A ring of which `ci` entries are consumed: to go on with a ring that somebody else has read so far, or to look ahead
+    /// in one without consuming.
     ///
     /// # Errors
     /// [`RingError::TooLarge`] beyond [`MAX_LOG_SIZE`].
@@ -216,8 +217,8 @@ impl<F: Format> Ring<F> {
 
 /// Reads entries in order. Dropping it makes the ring's `ci` what was consumed; the caller then publishes that.
 ///
-/// It returns at most as many entries as the ring has slots. Forgetting it ([`core::mem::forget`]) or
-/// [`abandon`](Self::abandon)ing it leaves `ci` as it was: the entries come again.
+/// It returns at most as many entries as the ring has slots. Forgetting it ([`core::mem::forget`]) leaves `ci` as it was:
+/// the entries come again.
 #[derive(Debug)]
 pub struct Consumer<'m, F: Format> {
     ring: &'m mut Ring<F>,
@@ -241,11 +242,6 @@ impl<'m, F: Format> Consumer<'m, F> {
     #[inline]
     pub const fn taken(&self) -> u32 {
         self.ci.wrapping_sub(self.start)
-    }
-
-    /// Ends the batch as if nothing had been read: for a look at what is there.
-    pub fn abandon(mut self) {
-        self.ci = self.start;
     }
 
     /// The descriptor in the next slot.

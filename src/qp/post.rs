@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use mlx5_hw::arch;
 use mlx5_hw::be::Be32;
 use mlx5_hw::uar;
-use mlx5_hw::wqe::{self, BASIC_BLOCK, CompletionMode, FenceMode, FmCeSe, SEGMENT, WqeOpcode};
+use mlx5_hw::wqe::{self, BASIC_BLOCK, FmCeSe, SEGMENT, WqeOpcode};
 
 use super::{Qp, QpState};
 use crate::error::Error;
@@ -165,10 +165,8 @@ impl Qp {
             1 + if wr.send_flags.contains(SendFlags::INLINE) { at.inline(wr.inline_data) } else { at.list(wr.sg_list) };
         let signalled = self.sq_sig_all || wr.send_flags.contains(SendFlags::SIGNALED);
         let fenced = wr.send_flags.contains(SendFlags::FENCE);
-        let flags = FmCeSe::new()
-            .with_ce(if signalled { CompletionMode::ALWAYS } else { CompletionMode::ONLY_ERR })
-            .with_fm(if fenced { FenceMode::SMALL_AND_FENCE } else { FenceMode::NONE })
-            .with_solicited(wr.send_flags.contains(SendFlags::SOLICITED));
+        let solicited = wr.send_flags.contains(SendFlags::SOLICITED);
+        let flags = FmCeSe::of_flags(signalled, solicited, fenced);
         let (opcode, imm) = match wr.opcode {
             WrOpcode::Send => (WqeOpcode::SEND, Be32::ZERO),
             WrOpcode::SendWithImm => (WqeOpcode::SEND_IMM, Be32::from_raw(wr.imm_data)),
