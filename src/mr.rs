@@ -33,8 +33,8 @@ fn check(length: usize, access: AccessFlags) -> Result<(), Error> {
     if access.intersects(writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
         return Err(Error::Invalid { what: "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE" });
     }
-    if length == 0 {
-        return Err(Error::Invalid { what: "the length is 0" });
+    if length == 0 || length > isize::MAX as usize {
+        return Err(Error::Invalid { what: "the length is 0 or more than an address space has" });
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ impl Pd {
     /// Allocates and registers `len` bytes.
     ///
     /// # Errors
-    /// `Invalid` (EINVAL) for a length of 0, unknown access bits, and remote write or atomic access without local write;
+    /// `Invalid` (EINVAL) for a length of 0 or beyond any address space, unknown access bits, and remote write or atomic access without local write;
     /// `NoMemory` (ENOMEM); what the device answers.
     pub fn alloc_buf(&self, len: usize, access: AccessFlags) -> Result<DmaBuf, Error> {
         check(len, access)?;

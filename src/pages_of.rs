@@ -40,7 +40,7 @@ pub(crate) fn region(start: u64, iova: u64, bytes: u64) -> PageList {
 
 fn pages(iova: u64, bytes: u64, log_size: u32) -> PageList {
     let first = iova >> log_size;
-    let last = (iova + bytes.max(1) - 1) >> log_size;
+    let last = iova.saturating_add(bytes.max(1) - 1) >> log_size;
     PageList { log_size, addresses: (first..=last).map(|page| page << log_size).collect() }
 }
 

@@ -44,7 +44,7 @@ fn send_opcode(cqe: CqeRef<'_>) -> Option<WcOpcode> {
     }
 }
 
-/// A completion, lent by a [`Poller`] until it moves on.
+/// A completion, lent by a [`Poller`](super::Poller) until it moves on.
 ///
 /// Fields are decoded when they are read. `None` says that the field was not asked for when the CQ was created, or is not
 /// valid for this opcode or status.

@@ -207,7 +207,7 @@ impl Plan {
             .with_uar_page(dev.uar_page())
             .with_c_eqn(self.eqn)
             .with_log_page_size(pages.log_size - pages_of::LOG_4K)
-            .with_dbr_addr(mem.iova() + bytes as u64);
+            .with_dbr_addr(mem.iova().wrapping_add(bytes as u64));
         dev.exec(&CreateCq { cqc, pas: &pages.addresses })
     }
 }

@@ -73,7 +73,7 @@ const fn segment_len(segment: usize) -> usize {
 }
 
 /// An empty table and its one reader.
-pub(crate) fn table<T>() -> (Arc<Rows<T>>, Reader<T>) {
+pub(crate) fn table<T: Send + Sync>() -> (Arc<Rows<T>>, Reader<T>) {
     let rows = Arc::new(Rows {
         segments: [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS],
         retired: Mutex::new(Vec::new()),

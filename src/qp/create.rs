@@ -74,6 +74,7 @@ impl Pd {
             sq_posted: 0,
             rq_posted: 0,
             attr: QpAttr { cap: geometry.cap, ..QpAttr::default() },
+            ending: false,
             destroyed: false,
         };
         qp.send_cq.attach();
@@ -103,7 +104,7 @@ impl Pd {
             .with_log_page_size(pages.log_size - pages_of::LOG_4K)
             .with_cqn_snd(attr.send_cq.cqn())
             .with_cqn_rcv(attr.recv_cq.cqn())
-            .with_dbr_addr(mem.iova() + bytes as u64);
+            .with_dbr_addr(mem.iova().wrapping_add(bytes as u64));
         match geometry.sq_blocks {
             0 => qpc.set_no_sq(true),
             blocks => qpc.set_log_sq_size(blocks.ilog2()),

@@ -57,6 +57,8 @@ pub struct Qp {
     /// WQEs posted to the receive queue so far.
     rq_posted: u16,
     attr: QpAttr,
+    /// The destruction has begun: all that is left to do is to end it.
+    ending: bool,
     destroyed: bool,
 }
 
@@ -95,7 +97,8 @@ impl Qp {
     /// Destroys the queue pair (`ibv_destroy_qp(3)`). Its completions that were not polled are lost.
     ///
     /// # Errors
-    /// The queue pair comes back, with what the device answered.
+    /// The queue pair comes back, with what the device answered. It may be in Reset by then, and all that can be done with
+    /// it is to try again.
     #[expect(clippy::result_large_err, reason = "the queue pair itself comes back")]
     pub fn destroy(mut self) -> Result<(), Returned<Self>> {
         match self.end() {
@@ -119,7 +122,7 @@ impl Qp {
         }
         if self.state != QpState::Reset {
             self.dev().exec(&Qp2Rst { qpn: self.qpn })?;
-            self.state = QpState::Reset;
+            (self.state, self.ending) = (QpState::Reset, true);
         }
         self.dev().exec(&DestroyQp { qpn: self.qpn })?;
         self.destroyed = true;

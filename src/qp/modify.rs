@@ -67,6 +67,7 @@ impl Qp {
         if !QpAttrMask::all().contains(mask) {
             return invalid("unknown bit in attr_mask");
         }
+        self.check_alive()?;
         let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { self.state };
         let (required, optional) = attributes(self.state, to)?;
         let given = mask - QpAttrMask::STATE;
@@ -88,6 +89,10 @@ impl Qp {
         self.attr = merged;
         self.state = to;
         Ok(())
+    }
+
+    fn check_alive(&self) -> Result<(), Error> {
+        if self.ending { invalid("the queue pair is being destroyed") } else { Ok(()) }
     }
 
     fn transition(&self, attr: &QpAttr, given: QpAttrMask, to: QpState) -> Result<(), Error> {
@@ -157,6 +162,7 @@ impl Qp {
         if !fits {
             return invalid("not the CQs of this queue pair");
         }
+        self.check_alive()?;
         self.dev().exec(&Qp2Rst { qpn: self.qpn })?;
         let index = self.work.index.get();
         match cqs {

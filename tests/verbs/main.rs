@@ -3,6 +3,7 @@
 
 mod cq_semantics;
 mod errors;
+mod life;
 mod no_alloc;
 mod rc;
 mod support;
