@@ -39,6 +39,8 @@ pub(crate) struct Device {
     pub(crate) present: bool,
     /// First half of an 8-byte doorbell that came as two writes: UAR page, offset, value.
     pub(crate) half_doorbell: Option<(u32, usize, u32)>,
+    /// Register writes reach the device later than they were made, and find memory as it is by then.
+    pub(crate) writes_are_posted: bool,
     /// Turns of a wait loop in which nothing happened.
     idle: u32,
     rng: u64,
@@ -96,6 +98,7 @@ impl Device {
             violations: Vec::new(),
             present: true,
             half_doorbell: None,
+            writes_are_posted: false,
             idle: 0,
             config,
         }

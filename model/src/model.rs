@@ -188,12 +188,14 @@ impl Model {
             return Ok(ModelThread { model: self.clone(), handle: None });
         }
         let now = lock(&self.shared.device).clock.now();
+        lock(&self.shared.device).writes_are_posted = true;
         *lock(&self.shared.wall) = Some((Instant::now(), now));
         self.shared.threaded.store(true, Ordering::Release);
         let model = self.clone();
         let spawned = std::thread::Builder::new().name("mlx5-model".into()).spawn(move || model.run_thread());
         if spawned.is_err() {
             self.shared.threaded.store(false, Ordering::Release);
+            lock(&self.shared.device).writes_are_posted = false;
         }
         Ok(ModelThread { model: self.clone(), handle: Some(spawned?) })
     }
@@ -318,7 +320,8 @@ impl Drop for ModelThread {
     fn drop(&mut self) {
         let Some(handle) = self.handle.take() else { return };
         // What was posted is done before the mode changes.
-        let dev = self.model.lock();
+        let mut dev = self.model.lock();
+        dev.writes_are_posted = false;
         self.model.shared.threaded.store(false, Ordering::Release);
         drop(dev);
         self.model.shared.doorbell.notify_one();

@@ -8,4 +8,5 @@ mod faults;
 mod kinds;
 mod raw;
 mod rdma;
+mod threads;
 mod violations;

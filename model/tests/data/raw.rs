@@ -1,6 +1,7 @@
 //! A driver made of raw bytes: every offset below is written out from the PRM, none comes from `mlx5-hw`.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use mlx5_hw::platform::{Bar, DmaMem, Platform};
 use mlx5_model::{Model, ModelConfig};
@@ -39,6 +40,9 @@ pub fn store(mem: &DmaMem, at: usize, bytes: &[u8]) {
 pub fn store32(mem: &DmaMem, at: usize, value: u32) {
     mem.words()[at / 4].store(value.to_be(), Ordering::Release);
 }
+
+/// How long a test waits for what must happen, by the wall clock.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 const BLOCKS: usize = 16;
 const TOKEN: u8 = 0x5a;
@@ -104,15 +108,13 @@ impl Raw {
         self.model.write64(at, value.swap_bytes());
     }
 
-    /// Waits, for a bounded number of steps.
+    /// Waits, for a bounded time.
     pub fn wait(&self, done: impl Fn(&Self) -> bool) {
-        assert!(
-            (0..100_000).any(|_| done(self) || {
-                self.model.relax();
-                false
-            }),
-            "never happened"
-        );
+        let start = Instant::now();
+        while !done(self) {
+            assert!(start.elapsed() < PATIENCE, "never happened");
+            self.model.relax();
+        }
     }
 
     /// Runs a command that must succeed; `body` follows the first 8 bytes. Returns the whole output.

@@ -1,8 +1,10 @@
 //! Queues, keys and connections, by raw bytes.
 
+use std::time::Instant;
+
 use mlx5_hw::platform::{DmaMem, Platform};
 
-use crate::raw::{Raw, get, load, put, store, store32};
+use crate::raw::{PATIENCE, Raw, get, load, put, store, store32};
 
 /// Protection domain, UAR, event queues and a key for all registered memory: what every connection needs.
 pub struct Rdma {
@@ -368,7 +370,8 @@ impl Rdma {
 
     /// Takes the next completion, which must come, and publishes the consumer index.
     pub fn poll(&self, cq: &mut Cq) -> Vec<u8> {
-        for _ in 0..100_000 {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
             if let Some(cqe) = self.take(cq) {
                 store32(&cq.record, 0, cq.ci & 0xff_ffff);
                 return cqe;
@@ -376,6 +379,14 @@ impl Rdma {
             self.raw.model.relax();
         }
         panic!("no completion on CQ {:#x}: {:?}", cq.cqn, self.raw.model.violations());
+    }
+
+    /// Consumes all completion events and tells the device; returns how many there were.
+    pub fn drain_events(&mut self) -> usize {
+        let count = std::iter::from_fn(|| self.comp_eq.take()).count();
+        let eq = &self.comp_eq;
+        self.raw.write32(self.uar as usize * 4096 + 0x48, eq.eqn << 24 | eq.ci & 0xff_ffff);
+        count
     }
 
     /// Fails if the driver has broken a rule.

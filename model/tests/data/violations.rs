@@ -1,6 +1,6 @@
 //! Every rule of the data path, broken once by raw bytes.
 
-use crate::kinds;
+use crate::kinds::COMMITTED_HERE;
 use crate::raw::{put, store, store32};
 use crate::rdma::{CqWish, LR, LW, QpWish, Rdma, Wqe, data, inline, signalled};
 use mlx5_hw::platform::Platform;
@@ -224,7 +224,7 @@ fn each_breach_is_noticed_and_named() {
 
 #[test]
 fn no_rule_is_left_out() {
-    for kind in kinds::COMMITTED_HERE {
+    for kind in COMMITTED_HERE {
         assert!(ROWS.iter().any(|(_, committed, _)| committed == kind), "{kind:?}");
     }
 }
