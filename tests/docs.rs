@@ -27,3 +27,38 @@ fn every_file_that_a_document_names_exists() {
     }
     assert!(named > 20, "only {named} names found: is the pattern still right?");
 }
+
+/// Source files below `dir` that contain unsafe code outside of tests.
+fn unsafe_files(dir: &str, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(dir)).unwrap() {
+        let path = format!("{dir}/{}", entry.unwrap().file_name().to_string_lossy());
+        if Path::new(env!("CARGO_MANIFEST_DIR")).join(&path).is_dir() {
+            unsafe_files(&path, found);
+        } else {
+            let source = read(&path);
+            let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let has =
+                |line: &str| ["unsafe {", "unsafe impl", "unsafe fn", "unsafe trait"].iter().any(|u| line.contains(u));
+            let only_tests = path.ends_with("fake.rs") || path.ends_with("tests.rs");
+            if !only_tests && code.take_while(|line| *line != "mod tests {").any(has) {
+                found.push(path);
+            }
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_stands_where_the_safety_page_says() {
+    let mut found = Vec::new();
+    for dir in ["hw/src", "src", "model/src", "vfio/src"] {
+        unsafe_files(dir, &mut found);
+    }
+    let page = read("docs/safety.md");
+    let table = page.lines().filter(|line| line.starts_with("| `"));
+    let mut listed: Vec<_> = table
+        .flat_map(|row| row.split('|').nth(1).unwrap().split(','))
+        .map(|f| f.trim().trim_matches('`').to_owned())
+        .collect();
+    (found.sort(), listed.sort());
+    assert_eq!(found, listed);
+}
