@@ -23,8 +23,11 @@ impl Place {
     }
 }
 
+/// Members, as the C structure names them and as the bit layout does.
+type Renamed = &'static [(&'static str, &'static str)];
+
 /// A C structure that describes the same bytes as a bit layout of another name, and members named differently in it.
-const SAME_BYTES: &[(&str, &str, &[(&str, &str)])] = &[
+const SAME_BYTES: &[(&str, &str, Renamed)] = &[
     ("initial_seg", "init_seg", &[("health", "health_buffer")]),
     ("cmd_queue_entry", "cmd_layout", &[]),
     ("cmd_if_box", "cmd_prot_block", &[]),
