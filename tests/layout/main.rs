@@ -2,7 +2,7 @@
 //! sets say (`tests/data`).
 //!
 //! A field is set to all ones in a zeroed buffer, and to zero in a buffer of ones, and the bits that moved are looked
-//! at; then it is read back from a pattern that this test takes apart by itself. Nothing here asks the declaration
+//! at; then it is read from a pattern that this test takes apart by itself, and written. Nothing here asks the declaration
 //! where a field is.
 #![allow(clippy::expect_used, clippy::panic, reason = "a helper that cannot go on fails its test")]
 
@@ -166,6 +166,10 @@ fn check_accessors(what: &str, bytes_of_structure: usize, leaf: &Leaf, place: Pl
         let foreign = pattern(words);
         let value = extract(&bytes(&foreign), at, width);
         assert_eq!(leaf.get(&foreign, index), value, "{what}[{index}]: read from a pattern");
+
+        let mut buffer = vec![Be32::ZERO; words];
+        leaf.set(&mut buffer, index, value);
+        assert_eq!(extract(&bytes(&buffer), at, width), value, "{what}[{index}]: written and taken apart");
     }
 }
 
