@@ -1,10 +1,8 @@
 //! Queues, keys and connections, by raw bytes.
 
-use std::time::Instant;
-
 use mlx5_hw::platform::{DmaMem, Platform};
 
-use crate::raw::{PATIENCE, Raw, get, load, put, store, store32};
+use crate::raw::{Patience, Raw, get, load, put, store, store32};
 
 /// Protection domain, UAR, event queues and a key for all registered memory: what every connection needs.
 pub struct Rdma {
@@ -359,26 +357,34 @@ impl Rdma {
     /// Takes the next completion, if it is there, without publishing the consumer index.
     pub fn take(&self, cq: &mut Cq) -> Option<Vec<u8>> {
         let slot = cq.ci as usize & ((1 << cq.wish.log_size) - 1);
-        let cqe = load(&cq.mem, (slot + 1) * cq.wish.entry - 64, 64);
+        let end = (slot + 1) * cq.wish.entry;
+        let op_own = load(&cq.mem, end - 1, 1)[0];
         let owner = cq.ci >> cq.wish.log_size & 1;
-        if cqe[63] >> 4 == 15 || u32::from(cqe[63] & 1) != owner {
+        if op_own >> 4 == 15 || u32::from(op_own & 1) != owner {
             return None;
         }
+        // The body only now: before, it may be that of the lap before.
+        let cqe = load(&cq.mem, end - 64, 64);
         cq.ci = cq.ci.wrapping_add(1);
         Some(cqe)
     }
 
     /// Takes the next completion, which must come, and publishes the consumer index.
     pub fn poll(&self, cq: &mut Cq) -> Vec<u8> {
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        let mut patience = Patience::new();
+        while patience.left() {
             if let Some(cqe) = self.take(cq) {
                 store32(&cq.record, 0, cq.ci & 0xff_ffff);
                 return cqe;
             }
             self.raw.model.relax();
         }
-        panic!("no completion on CQ {:#x}: {:?}", cq.cqn, self.raw.model.violations());
+        let mut body = [0; 8];
+        put(&mut body, 8, 24, cq.cqn.into());
+        let context = &self.raw.command(0x402, 0, &body, 272)[16..80]; // QUERY_CQ
+        let (status, producer) = (get(context, 0, 4), get(context, 360, 24));
+        let broken = self.raw.model.violations();
+        panic!("no completion {:#x}: status {status:#x}, producer {producer:#x}, {broken:?}", cq.ci);
     }
 
     /// Consumes all completion events and tells the device; returns how many there were.
@@ -415,10 +421,11 @@ impl EventQueue {
     /// Takes the next event, if it is there.
     pub fn take(&mut self) -> Option<Vec<u8>> {
         let slot = self.ci as usize & ((1 << EQ_LOG) - 1);
-        let eqe = load(&self.mem, slot * 64, 64);
-        if u32::from(eqe[63] & 1) != self.ci >> EQ_LOG & 1 {
+        let owner = load(&self.mem, slot * 64 + 63, 1)[0];
+        if u32::from(owner & 1) != self.ci >> EQ_LOG & 1 {
             return None;
         }
+        let eqe = load(&self.mem, slot * 64, 64);
         self.ci += 1;
         Some(eqe)
     }
