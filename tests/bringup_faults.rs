@@ -1,6 +1,8 @@
 //! A failure at each command of bring-up and teardown: the error names the command and says what to do, nothing panics
 //! or hangs, and memory and pages come back. The commands are those of a clean run, so none is skipped.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod control;
 #[path = "control/poor.rs"]
 mod poor;
@@ -119,11 +121,11 @@ fn each_command_completes_after_its_deadline() {
 #[test]
 fn each_event_of_a_command_is_lost() {
     let (commands, _) = clean_run(0x1018);
-    for i in 0..commands.len() {
+    for (i, record) in commands.iter().enumerate() {
         let Run { model, outcome, took, .. } = run_with(0x1018, i + 1, Effect::EventLost);
         assert_eq!(outcome, Ok(()), "command {}", i + 1);
         assert!(took < COMMAND, "a lost event costs {took} ns");
-        control::assert_clean(&model, commands[i].name);
+        control::assert_clean(&model, record.name);
     }
 }
 
@@ -131,10 +133,10 @@ fn each_event_of_a_command_is_lost() {
 fn pages_are_asked_for_and_offered_back_in_the_middle_of_each_command() {
     let (commands, _) = clean_run(0x1018);
     for pages in [7, -3] {
-        for i in 0..commands.len() {
+        for (i, record) in commands.iter().enumerate() {
             let Run { model, outcome, .. } = run_with(0x1018, i + 1, Effect::PageRequest(pages));
-            assert_eq!(outcome, Ok(()), "{pages} pages at command {}, {}", i + 1, commands[i].name);
-            control::assert_clean(&model, commands[i].name);
+            assert_eq!(outcome, Ok(()), "{pages} pages at command {}, {}", i + 1, record.name);
+            control::assert_clean(&model, record.name);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The command queue against the model: deadlines, lost and stray events, order, page requests, threads.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod control;
 #[path = "control/poor.rs"]
 mod poor;
