@@ -208,6 +208,10 @@ mod tests {
         assert_eq!(q.complete_through(0xfffc), Some(7), "repeated");
         assert_eq!(q.complete_one(3), Some(0), "invented");
         assert_eq!(q.used(), 0);
+        q.push(1, 8);
+        q.push(2, 9);
+        assert_eq!((q.complete_through(2), q.complete_through(1)), (Some(9), Some(8)));
+        assert_eq!(q.used(), 0, "an older one does not move it back");
         assert_eq!(Outstanding::new(1, 0).complete_one(5), None);
     }
 
