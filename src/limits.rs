@@ -1,10 +1,15 @@
 //! The device's limits as the verbs count them.
 
-use mlx5_hw::caps::PortType;
+use mlx5_hw::caps::{CmdHcaCap, PortType, RoceCap};
 use mlx5_hw::ring::MAX_LOG_SIZE;
-use mlx5_hw::wqe::SEGMENT;
+use mlx5_hw::wqe::{MAX_DS, SEGMENT};
 
 use crate::device::{Device, DeviceInner};
+
+/// Largest send WQE in bytes that its length field can say.
+const MAX_SEND_WQE: u32 = MAX_DS as u32 * SEGMENT as u32;
+/// Largest receive WQE in bytes that a queue pair's context can say: `log_rq_stride` has three bits.
+const MAX_RECV_WQE: u32 = (SEGMENT as u32) << 7;
 
 /// Limits that creating CQs and queue pairs checks, from the capabilities in force.
 #[derive(Clone, Copy)]
@@ -15,9 +20,9 @@ pub(crate) struct Limits {
     pub(crate) cq_oi: bool,
     /// `log2` of the most work requests (receive) or basic blocks (send) in a queue.
     pub(crate) log_max_qp_sz: u32,
-    /// Largest send WQE in bytes.
+    /// Largest send WQE in bytes, whole segments.
     pub(crate) max_wqe_sz_sq: u32,
-    /// Largest receive WQE in bytes.
+    /// Largest receive WQE in bytes, whole segments.
     pub(crate) max_wqe_sz_rq: u32,
     /// `log2` of the longest message in bytes.
     pub(crate) log_max_msg: u32,
@@ -35,18 +40,23 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn of(dev: &DeviceInner) -> Self {
-        let (caps, roce) = (&dev.caps().general, &dev.caps().roce);
+        Self::from_caps(&dev.caps().general, dev.caps().roce.as_ref())
+    }
+
+    /// Whatever the device claims, no limit is beyond what the encodings can say.
+    fn from_caps(caps: &CmdHcaCap, roce: Option<&RoceCap>) -> Self {
+        let whole_segments = |bytes: u32| bytes - bytes % SEGMENT as u32;
         Self {
             log_max_cq_sz: caps.log_max_cq_sz().min(MAX_LOG_SIZE),
             cq_oi: caps.cq_oi(),
             log_max_qp_sz: caps.log_max_qp_sz().min(15),
-            max_wqe_sz_sq: caps.max_wqe_sz_sq(),
-            max_wqe_sz_rq: caps.max_wqe_sz_rq(),
+            max_wqe_sz_sq: whole_segments(caps.max_wqe_sz_sq().min(MAX_SEND_WQE)),
+            max_wqe_sz_rq: whole_segments(caps.max_wqe_sz_rq().min(MAX_RECV_WQE)),
             log_max_msg: caps.log_max_msg(),
             log_max_ra_req: caps.log_max_ra_req_qp().min(7),
             log_max_ra_res: caps.log_max_ra_res_qp().min(7),
             ethernet: caps.port_type() == u32::from(PortType::ETHERNET.0),
-            gids: roce.as_ref().map_or(0, |r| r.roce_address_table_size()),
+            gids: roce.map_or(0, RoceCap::roce_address_table_size),
             ports: caps.num_ports().max(1),
         }
     }
@@ -153,4 +163,23 @@ impl Device {
 /// 2 to the power of `log`, at most 2^31.
 fn power(log: u32) -> u32 {
     1 << log.min(31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `log_rq_stride` counts from 16 bytes in three bits, `ds` counts 16-byte segments in six.
+    #[test]
+    fn work_requests_are_no_larger_than_their_encodings_can_say() {
+        let of = |sq, rq| {
+            let caps = CmdHcaCap::new().with_max_wqe_sz_sq(sq).with_max_wqe_sz_rq(rq);
+            let limits = Limits::from_caps(&caps, None);
+            (limits.max_wqe_sz_sq, limits.max_wqe_sz_rq)
+        };
+        assert_eq!(of(0xffff, 0xffff), (63 * 16, 2048));
+        assert_eq!(of(1024, 512), (63 * 16, 512));
+        assert_eq!(of(47, 31), (32, 16));
+        assert_eq!(of(0, 0), (0, 0));
+    }
 }

@@ -160,10 +160,10 @@ impl Geometry {
     }
 
     fn send_queue(mut self, cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
-        let most = u64::from(limits.max_wqe_sz_sq).min(MAX_WQE);
+        let most = u64::from(limits.max_wqe_sz_sq);
         let inline = match cap.max_inline_data {
             0 => 0,
-            n => (u64::from(n) + 4).next_multiple_of(SEGMENT as u64),
+            n => (u64::from(n) + wqe::InlineSeg::BYTES as u64).next_multiple_of(SEGMENT as u64),
         };
         let wqe = OVERHEAD + inline.max(u64::from(cap.max_send_sge) * SEGMENT as u64);
         if wqe > most || cap.max_inline_data > wqe::INLINE_MAX {
@@ -178,15 +178,13 @@ impl Geometry {
         self.sq_blocks = blocks as u32;
         self.cap.max_send_wr = (blocks / blocks_each) as u32;
         self.cap.max_send_sge = room / SEGMENT as u32;
-        self.cap.max_inline_data = (room - 4).min(wqe::INLINE_MAX);
+        self.cap.max_inline_data = room.saturating_sub(wqe::InlineSeg::BYTES as u32).min(wqe::INLINE_MAX);
         Ok(self)
     }
 }
 
 /// Bytes of a send WQE before its data: control segment and remote address segment.
 const OVERHEAD: u64 = 2 * SEGMENT as u64;
-/// Largest send WQE in bytes that its length field can say.
-const MAX_WQE: u64 = wqe::MAX_DS as u64 * SEGMENT as u64;
 
 #[cfg(test)]
 mod tests {
@@ -196,7 +194,7 @@ mod tests {
         log_max_cq_sz: 22,
         cq_oi: false,
         log_max_qp_sz: 15,
-        max_wqe_sz_sq: 1024,
+        max_wqe_sz_sq: 1008,
         max_wqe_sz_rq: 512,
         log_max_msg: 30,
         log_max_ra_req: 4,
@@ -231,6 +229,21 @@ mod tests {
                 assert!(g.cap.max_recv_sge >= asked.max_recv_sge && g.rq_entries.is_power_of_two());
                 assert_eq!(g.rq_bytes() % BASIC_BLOCK, 0, "the send queue starts at a basic block");
             }
+        }
+    }
+
+    /// Limits are numbers of the device's: the smallest leave room for the segments before the data and nothing else.
+    #[test]
+    fn small_limits_promise_no_more_than_fits() {
+        for bytes in (0..=1008).step_by(SEGMENT) {
+            let limits = Limits { max_wqe_sz_sq: bytes, max_wqe_sz_rq: bytes, ..LIMITS };
+            let Ok(g) = Geometry::of(&cap(4, 0, 0, 0, 0), &limits) else {
+                assert!(bytes < 32, "{bytes}");
+                continue;
+            };
+            let inline = g.cap.max_inline_data;
+            let header = u32::from(inline != 0) * 4;
+            assert!(32 + (inline + header).max(16 * g.cap.max_send_sge) <= bytes, "{bytes}: {:?}", g.cap);
         }
     }
 
