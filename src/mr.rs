@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use mlx5_hw::cmd::{CreateMkey, DestroyMkey};
 use mlx5_hw::mkc::{AccessMode, Mkc};
 
+use crate::device::Patience;
 use crate::dma::DmaRegion;
 use crate::error::{Error, Returned};
 use crate::flags::AccessFlags;
@@ -76,9 +77,9 @@ impl Mkey {
         self.index << 8 | u32::from(self.variant)
     }
 
-    fn destroy(&mut self) -> Result<(), Error> {
+    fn destroy(&mut self, patience: Patience) -> Result<(), Error> {
         if !self.destroyed {
-            self.member.pd().dev().exec(&DestroyMkey { mkey_index: self.index })?;
+            self.member.pd().dev().exec_with(patience, &DestroyMkey { mkey_index: self.index })?;
             self.destroyed = true;
         }
         Ok(())
@@ -87,8 +88,7 @@ impl Mkey {
 
 impl Drop for Mkey {
     fn drop(&mut self) {
-        // Whoever owns the memory has asked before and keeps it if the answer was no.
-        let _ = self.destroy();
+        // Whoever owns the memory has destroyed the key, or keeps the memory because that failed.
         self.member.pd().dev().untrack();
     }
 }
@@ -246,7 +246,7 @@ impl DmaBuf {
     /// # Errors
     /// The buffer comes back, with what the device answered.
     pub fn dereg(mut self) -> Result<(), Returned<Self>> {
-        match self.key.destroy() {
+        match self.key.destroy(Patience::Full) {
             Ok(()) => Ok(()),
             Err(error) => Err(Returned::new(self, error)),
         }
@@ -262,7 +262,7 @@ impl DmaBuf {
 
 impl Drop for DmaBuf {
     fn drop(&mut self) {
-        if self.key.destroy().is_ok() {
+        if self.key.destroy(Patience::Short).is_ok() {
             self.mem.reclaim();
         }
     }
@@ -316,14 +316,14 @@ impl Mr {
     /// # Errors
     /// The region comes back, with what the device or the platform answered; the memory still belongs to the device.
     pub fn dereg(mut self) -> Result<(), Returned<Self>> {
-        match self.end() {
+        match self.end(Patience::Full) {
             Ok(()) => Ok(()),
             Err(error) => Err(Returned::new(self, error)),
         }
     }
 
-    fn end(&mut self) -> Result<(), Error> {
-        self.key.destroy()?;
+    fn end(&mut self, patience: Patience) -> Result<(), Error> {
+        self.key.destroy(patience)?;
         if self.mapped {
             // SAFETY: exactly the range that `reg_mr` mapped; the key is destroyed, so the device no longer reaches it.
             unsafe { self.key.member.pd().dev().port().platform().unmap(self.iova, self.length) }?;
@@ -335,7 +335,7 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        if self.end().is_err() {
+        if self.end(Patience::Short).is_err() {
             self.key.member.pd().dev().port().keep(CALLERS_MEMORY, self.iova, self.length);
         }
     }

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use mlx5_hw::cmd::{AllocPd, DeallocPd};
 
-use crate::device::{Device, DeviceInner};
+use crate::device::{Device, DeviceInner, Patience};
 use crate::error::{Error, Returned};
 
 /// What a protection domain and the objects in it share; the last of them to go ends it.
@@ -27,9 +27,9 @@ impl PdShared {
         self.pdn
     }
 
-    fn dealloc(&self) -> Result<(), Error> {
+    fn dealloc(&self, patience: Patience) -> Result<(), Error> {
         if !self.deallocated.load(Ordering::Acquire) {
-            self.dev.exec(&DeallocPd { pd: self.pdn })?;
+            self.dev.exec_with(patience, &DeallocPd { pd: self.pdn })?;
             self.deallocated.store(true, Ordering::Release);
         }
         Ok(())
@@ -39,7 +39,7 @@ impl PdShared {
 impl Drop for PdShared {
     fn drop(&mut self) {
         // A number that can't be given back is lost until the device is closed, and with it nothing else.
-        let _ = self.dealloc();
+        let _ = self.dealloc(Patience::Short);
         self.dev.untrack();
     }
 }
@@ -93,7 +93,7 @@ impl Pd {
         if self.shared.members.load(Ordering::Acquire) != 0 {
             return Err(Returned::new(self, Error::Busy));
         }
-        match self.shared.dealloc() {
+        match self.shared.dealloc(Patience::Full) {
             Ok(()) => Ok(()),
             Err(error) => Err(Returned::new(self, error)),
         }

@@ -25,7 +25,7 @@ pub use poller::{PollAttr, PollError, Poller};
 pub(crate) use rows::{Reader, Rows};
 pub use wc::{Wc, WcOpcode, WcStatus};
 
-use crate::device::DeviceInner;
+use crate::device::{DeviceInner, Patience};
 use crate::dma::DmaRegion;
 use crate::error::{Error, Returned};
 use crate::flags::WcFlags;
@@ -76,9 +76,9 @@ impl Shared {
         Arc::ptr_eq(&self.dev, dev)
     }
 
-    fn destroy(&self) -> Result<(), Error> {
+    fn destroy(&self, patience: Patience) -> Result<(), Error> {
         if !self.destroyed.load(Ordering::Acquire) {
-            self.dev.exec(&DestroyCq { cqn: self.cqn })?;
+            self.dev.exec_with(patience, &DestroyCq { cqn: self.cqn })?;
             self.destroyed.store(true, Ordering::Release);
         }
         Ok(())
@@ -88,7 +88,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // What can't be ended stays lent, and the region goes to the ledger of leaked memory.
-        if self.destroy().is_ok() {
+        if self.destroy(Patience::Short).is_ok() {
             self.mem.reclaim();
         }
         self.dev.untrack();
@@ -166,7 +166,7 @@ impl Cq {
         if self.shared.attached.load(Ordering::Acquire) != 0 {
             return Err(Returned::new(self, Error::Busy));
         }
-        match self.shared.destroy() {
+        match self.shared.destroy(Patience::Full) {
             Ok(()) => Ok(()),
             Err(error) => Err(Returned::new(self, error)),
         }

@@ -23,7 +23,8 @@ pub struct Timeouts {
     pub pages: u64,
     /// Between two looks at the health counter: 2 s.
     pub health_poll: u64,
-    /// For all of the teardown together when a device is dropped instead of closed, or when opening it failed: 1 s.
+    /// For all of the teardown together when a device is dropped instead of closed, or when opening it failed, and for
+    /// each command when an object is dropped instead of destroyed: 1 s.
     pub drop: u64,
 }
 

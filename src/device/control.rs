@@ -70,6 +70,15 @@ impl Events {
     }
 }
 
+/// How long a command may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// [`Timeouts::command`](super::Timeouts::command): somebody asked for it.
+    Full,
+    /// [`Timeouts::drop`](super::Timeouts::drop): an object is dropped, and nobody wants to wait.
+    Short,
+}
+
 /// What it takes to run commands on a function. Dropping it tears the function down as well as it can be done in a
 /// short time.
 pub(crate) struct Control {
@@ -149,20 +158,30 @@ impl Control {
     /// `Command` and `Delivery` as the device answers, `Timeout` without an answer, `NoMemory` for its mailboxes, what
     /// the health watch finds while it waits, and `Invalid` once the device has been closed.
     pub(crate) fn exec<C: Command>(&self, command: &C) -> Result<C::Out, Error> {
-        self.traced(command, false)
+        self.exec_with(Patience::Full, command)
+    }
+
+    /// Runs a command as [`exec`](Self::exec) does, with as much patience as given.
+    pub(crate) fn exec_with<C: Command>(&self, patience: Patience, command: &C) -> Result<C::Out, Error> {
+        let timeouts = &self.config.timeouts;
+        let timeout = match patience {
+            Patience::Full => timeouts.command,
+            Patience::Short => timeouts.command.min(timeouts.drop),
+        };
+        self.traced(command, false, timeout)
     }
 
     /// Runs a page command, on the slot kept for them and without serving page requests meanwhile.
     pub(crate) fn exec_pages<C: Command>(&self, command: &C) -> Result<C::Out, Error> {
-        self.traced(command, true)
+        self.traced(command, true, self.config.timeouts.command)
     }
 
-    fn traced<C: Command>(&self, command: &C, pages: bool) -> Result<C::Out, Error> {
+    fn traced<C: Command>(&self, command: &C, pages: bool, timeout: u64) -> Result<C::Out, Error> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::Invalid { what: "the device has been closed" });
         }
         let started = self.port.platform().now();
-        let result = self.run(command, pages);
+        let result = self.run(command, pages, timeout);
         if result.as_ref().is_err_and(|e| !e.refused()) {
             self.doubt.store(true, Ordering::Relaxed);
         }
@@ -174,8 +193,8 @@ impl Control {
         result
     }
 
-    fn run<C: Command>(&self, command: &C, pages: bool) -> Result<C::Out, Error> {
-        let deadline = self.deadline(self.config.timeouts.command);
+    fn run<C: Command>(&self, command: &C, pages: bool, timeout: u64) -> Result<C::Out, Error> {
+        let deadline = self.deadline(timeout);
         let late = |waiting_for| Error::Timeout { opcode: C::OPCODE, waiting_for };
         let free = |_| self.queue.claim(C::OPCODE, pages);
         let mut claim = self.wait(deadline, pages, free)?.ok_or(late(WaitingFor::Slot))?;

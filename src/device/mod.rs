@@ -17,8 +17,8 @@ use mlx5_hw::platform::{Bar, Platform};
 
 pub use attr::{Caps, DeviceInfo};
 pub use config::{CommandTrace, DeviceConfig, Timeouts, TraceHook};
-pub(crate) use control::Control;
 pub use control::EventCounters;
+pub(crate) use control::{Control, Patience};
 
 use crate::cmdq::CommandCounters;
 use crate::dma::{DmaRegion, Leaked, Port};
@@ -161,6 +161,11 @@ impl DeviceInner {
     /// Runs a command, see [`Control::exec`].
     pub(crate) fn exec<C: Command>(&self, command: &C) -> Result<C::Out, Error> {
         self.control.exec(command)
+    }
+
+    /// Runs a command, see [`Control::exec_with`].
+    pub(crate) fn exec_with<C: Command>(&self, patience: Patience, command: &C) -> Result<C::Out, Error> {
+        self.control.exec_with(patience, command)
     }
 
     /// Memory for the device. [Lend](DmaRegion::lend) it before the command that names it.

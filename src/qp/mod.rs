@@ -18,7 +18,7 @@ pub use post::{PostError, RecvWr, SendWr, Sge, WrOpcode};
 pub(crate) use work::{QpWork, UserIndices};
 
 use crate::cq::Shared as CqShared;
-use crate::device::DeviceInner;
+use crate::device::{DeviceInner, Patience};
 use crate::dma::DmaRegion;
 use crate::error::{Error, Returned};
 use crate::pd::Member;
@@ -101,7 +101,7 @@ impl Qp {
     /// it is to try again.
     #[expect(clippy::result_large_err, reason = "the queue pair itself comes back")]
     pub fn destroy(mut self) -> Result<(), Returned<Self>> {
-        match self.end() {
+        match self.end(Patience::Full) {
             Ok(()) => Ok(()),
             Err(error) => Err(Returned::new(self, error)),
         }
@@ -116,15 +116,15 @@ impl Qp {
         self.mem.words().get(self.geometry.queue_bytes() / 4..).and_then(QpDbRec::first_of)
     }
 
-    fn end(&mut self) -> Result<(), Error> {
+    fn end(&mut self, patience: Patience) -> Result<(), Error> {
         if self.destroyed {
             return Ok(());
         }
         if self.state != QpState::Reset {
-            self.dev().exec(&Qp2Rst { qpn: self.qpn })?;
+            self.dev().exec_with(patience, &Qp2Rst { qpn: self.qpn })?;
             (self.state, self.ending) = (QpState::Reset, true);
         }
-        self.dev().exec(&DestroyQp { qpn: self.qpn })?;
+        self.dev().exec_with(patience, &DestroyQp { qpn: self.qpn })?;
         self.destroyed = true;
         self.mem.reclaim();
         // No entry of this queue pair is written from here on.
@@ -140,7 +140,7 @@ impl Qp {
 impl Drop for Qp {
     fn drop(&mut self) {
         // What can't be ended keeps its memory, its row in each CQ and so its user index.
-        let _ = self.end();
+        let _ = self.end(Patience::Short);
         self.send_cq.detach();
         self.recv_cq.detach();
         self.dev().untrack();

@@ -1,5 +1,6 @@
 //! The life of objects: who keeps whom, what becomes of entries of queues that are gone, what a failed command leaves.
 
+use mlx5::hw::platform::Platform;
 use mlx5::{Cq, CqInitAttrEx, Error, ExclusiveCqs, PollError, QpCap, RecvWr, SendFlags, SendWr, ibv};
 use mlx5_model::{CapConfig, Effect, Fault, Match, ModelConfig};
 
@@ -204,6 +205,27 @@ fn memory_of_a_command_without_answer_stays_with_the_device() {
     assert!(leaked.iter().any(|l| l.what == "completion queue" && l.size >= 128 * 64), "{leaked:?}");
     drop(dev);
     assert_eq!(port.model.violations(), []);
+}
+
+/// Dropping is best effort with a short deadline: `Timeouts::drop` for each command, not the minute of `Timeouts::command`.
+#[test]
+fn dropping_objects_of_a_firmware_that_hangs_does_not_take_long() {
+    const OPCODES: [u16; 5] = [DESTROY_CQ, 0x501, 0x50a, 0x202, 0x801];
+    let Pair { port, dev, pd, cq, qp, buf } = pair();
+    for opcode in OPCODES {
+        port.model.inject(Fault::Command { at: Match::Every(opcode), effect: Effect::Never });
+    }
+    let started = port.now();
+    drop((buf, qp, cq, pd));
+    // Two buffers, two queue pairs (which get no further than 2RST_QP), two CQs, one PD.
+    let took = port.now() - started;
+    assert!((7_000_000_000..8_000_000_000).contains(&took), "{took} ns");
+    let leaked = dev.leaked();
+    for (what, n) in [("registered buffer", 2), ("queue pair", 2), ("completion queue", 2)] {
+        assert_eq!(leaked.iter().filter(|l| l.what == what).count(), n, "{what}: {leaked:?}");
+    }
+    drop(dev);
+    assert_eq!((port.model.violations(), port.model.dma_outstanding()), (vec![], (0, 0)));
 }
 
 #[test]
