@@ -126,7 +126,7 @@ impl Qp {
                     .with_remote_qpn(attr.dest_qp_num)
                     .with_next_rcv_psn(attr.rq_psn)
                     .with_min_rnr_nak(attr.min_rnr_timer.into())
-                    .with_log_rra_max(log_floor(attr.max_dest_rd_atomic))
+                    .with_log_rra_max(log_ceil(attr.max_dest_rd_atomic))
                     .with_primary_address_path(path(attr, qpn, limits.ethernet));
                 dev.exec(&Init2Rtr { qpn, opt_param_mask, qpc })
             }
@@ -299,7 +299,12 @@ fn udp_source_port(flow_label: u32, local: u32, remote: u32) -> u32 {
     0xc000 | ((label ^ label >> 14) & 0x3fff)
 }
 
-/// `log2`, rounded down; 0 for 0.
+/// `log2`, rounded up, so that the peer can have as many requests outstanding as it was promised; 0 for 0.
+fn log_ceil(n: u8) -> u32 {
+    u32::from(n).next_power_of_two().ilog2()
+}
+
+/// `log2`, rounded down, so that no more requests are outstanding than the peer has promised to take; 0 for 0.
 fn log_floor(n: u8) -> u32 {
     n.checked_ilog2().unwrap_or(0)
 }

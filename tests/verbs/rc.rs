@@ -2,7 +2,9 @@
 
 use std::ptr::NonNull;
 
-use crate::support::{BUF, Pair, SIZES, connect, pair, pair_with, pattern, poll_n};
+use crate::support::{
+    BUF, INIT, Pair, RTR, RTS, SIZES, connect, create_qp, open, pair, pair_with, path_to, pattern, poll_n,
+};
 use mlx5::{
     AccessFlags, CqInitAttrEx, CqeSize, ExclusiveCqs, PollAttr, PollError, QpAttr, QpAttrMask, QpCap, QpState, RecvWr,
     SendFlags, SendWr, Sge, WcFlags, WcOpcode, WcResultFlags, WcStatus, WrOpcode,
@@ -270,6 +272,26 @@ fn the_callers_own_memory_is_reached_at_any_offset() {
         assert!(memory[offset..offset + length] == data && memory[offset + length] == 0);
     }
     p.end();
+}
+
+/// A responder takes at least as many reads as it was told to, a requester starts at most as many.
+#[test]
+fn outstanding_reads_that_are_no_power_of_two_are_rounded_to_the_safe_side() {
+    let (port, dev) = open();
+    let pd = dev.alloc_pd().unwrap();
+    let cq = dev.create_cq(15, 0, 0).unwrap();
+    for (asked, responder, requester) in [(0, 0, 0), (1, 0, 0), (2, 1, 1), (3, 2, 1), (5, 3, 2), (8, 3, 3)] {
+        let mut qp = create_qp(&pd, &cq, &cq, SIZES);
+        let attr = QpAttr { max_rd_atomic: asked, max_dest_rd_atomic: asked, ..path_to(&dev, qp.qp_num()) };
+        for (qp_state, mask) in [(QpState::Init, INIT), (QpState::Rtr, RTR), (QpState::Rts, RTS)] {
+            qp.modify(&QpAttr { qp_state, ..attr }, mask).unwrap();
+        }
+        // SAFETY: a query names no memory and takes nothing away.
+        let qpc = unsafe { dev.general_cmd(&mlx5::hw::cmd::QueryQp { qpn: qp.qp_num() }) }.unwrap();
+        assert_eq!((qpc.log_rra_max(), qpc.log_sra_max()), (responder, requester), "{asked}");
+    }
+    drop((cq, pd));
+    crate::support::close(&port, dev);
 }
 
 #[test]
