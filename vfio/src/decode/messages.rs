@@ -56,6 +56,8 @@ messages! {
     RST2INIT_QP: Rst2initQpIn, Rst2initQpOut;
     INIT2RTR_QP: Init2rtrQpIn, Init2rtrQpOut;
     RTR2RTS_QP: Rtr2rtsQpIn, Rtr2rtsQpOut;
+    QP_2ERR: Qp2errIn, Qp2errOut;
+    QP_2RST: Qp2rstIn, Qp2rstOut;
     QUERY_NIC_VPORT_CONTEXT: QueryNicVportContextIn, QueryNicVportContextOut;
     MODIFY_NIC_VPORT_CONTEXT: ModifyNicVportContextIn, ModifyNicVportContextOut;
     QUERY_VPORT_STATE: QueryVportStateIn, QueryVportStateOut;
@@ -101,4 +103,32 @@ pub fn elements(field: &Field, words: &[Be32]) -> usize {
 fn one(field: &Field, words: &[Be32], index: usize) -> Value {
     let value = (field.get)(words, index);
     if field.name == SIGNED { Value::from(value as u32 as i32) } else { Value::from(value) }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_command_of_the_driver_is_known_field_by_field() {
+        let mut declared = BTreeSet::new();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hw/src/cmd");
+        for file in std::fs::read_dir(folder).expect("the commands' sources") {
+            let source = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+            let names = source.lines().filter_map(|l| l.trim().split_once("ODE: Opcode = Opcode::"));
+            // Rust's name of `2ERR_QP` is `QP_2ERR`.
+            declared.extend(names.map(|(_, name)| match name.trim_end_matches(';').strip_prefix("QP_") {
+                Some(to) => format!("{to}_QP"),
+                None => name.trim_end_matches(';').to_owned(),
+            }));
+        }
+        assert!(declared.len() > 35, "{declared:?}");
+        let opcodes = Opcode::VALUES.iter().map(|(name, number, _)| (*name, Opcode(*number as u16)));
+        let known: BTreeSet<String> = opcodes.filter(|(_, o)| of(*o).is_some()).map(|(n, _)| n.to_owned()).collect();
+        assert_eq!(declared, known);
+    }
 }
