@@ -95,6 +95,8 @@ fn what_cannot_be_read_is_named_with_its_place() {
     assert_eq!(read("00 11\n22 3g 44"), Err(not_hex(2, 5, 'g', "3g")));
     assert_eq!(read("hello"), Err(not_hex(1, 1, 'h', "hello")));
     assert_eq!(read("0xzz"), Err(not_hex(1, 3, 'z', "0xzz")));
+    assert_eq!(read("0Xzz"), Err(not_hex(1, 3, 'z', "0Xzz")));
+    assert_eq!(read("0x"), Err(not_hex(1, 2, 'x', "0x")));
     assert_eq!(read("00 é0"), Err(not_hex(1, 4, 'é', "é0")));
     assert_eq!(read("é0 0"), Err(not_hex(1, 1, 'é', "é0")));
     assert_eq!(read("00 0é 0g"), Err(not_hex(1, 5, 'é', "0é")));

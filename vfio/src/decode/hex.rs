@@ -212,9 +212,10 @@ fn column(line: &str, at: usize) -> usize {
 /// The first word that is not hex, and the character in it that is not.
 fn unreadable(line: &str, words: &[(usize, &str)], number: usize) -> DecodeError {
     let (at, token) = words.iter().find(|(_, t)| digits(t).is_none()).copied().unwrap_or((0, ""));
-    let skip = if token.starts_with("0x") { 2 } else { 0 };
-    let bad = token.char_indices().skip(skip).find(|(_, c)| !c.is_ascii_hexdigit());
-    let (i, character) = bad.unwrap_or((0, char::REPLACEMENT_CHARACTER));
+    let skip = if token.starts_with("0x") || token.starts_with("0X") { 2 } else { 0 };
+    let foreign = |skip| token.char_indices().skip(skip).find(|(_, c)| !c.is_ascii_hexdigit());
+    // A prefix without digits behind it: its `x` is the foreign one.
+    let (i, character) = foreign(skip).or_else(|| foreign(0)).unwrap_or((0, char::REPLACEMENT_CHARACTER));
     DecodeError::NotHex { line: number, column: column(line, at + i), character, token: shorten(token) }
 }
 
