@@ -80,6 +80,22 @@ fn a_command_that_claims_four_gigabytes_takes_no_such_memory() {
 }
 
 #[test]
+fn a_slot_that_was_never_written_is_told_from_noise() {
+    let slot = |last: u8| {
+        let mut slot = [0; 64];
+        (slot[0], slot[63]) = (0xa5, last);
+        slot
+    };
+    for last in [0xf0, 0xf1] {
+        assert!(decode_bytes(&slot(last), None).expect("a CQE")[0].headline.starts_with("Not an entry"));
+    }
+    for last in [0xf2, 0xf5, 0xff] {
+        assert!(matches!(decode_bytes(&slot(last), None), Err(DecodeError::Unknown { .. })), "{last:#x}");
+        assert!(decode_bytes(&slot(last), Some(Kind::Cqe)).expect("named")[0].headline.starts_with("Not an entry"));
+    }
+}
+
+#[test]
 fn wrong_lengths_and_unknown_bytes_are_named() {
     let length = |found, kind| Err(DecodeError::Length { line: 0, found, kind });
     assert_eq!(decode_bytes(&[0; 63], None), length(63, None));
@@ -89,5 +105,7 @@ fn wrong_lengths_and_unknown_bytes_are_named() {
     let Err(DecodeError::Unknown { at: 0, reasons, .. }) = decode_bytes(&[0xa5; 64], None) else { panic!("unknown") };
     assert_eq!(reasons.len(), 5, "one a kind: {reasons:?}");
     let Err(DecodeError::Unknown { .. }) = decode_bytes(&[0; 64], None) else { panic!("all zero is nothing") };
+    let Err(DecodeError::Unknown { reasons, .. }) = decode_bytes(&[0xff; 64], None) else { panic!("all ones") };
+    assert!(reasons[0].contains("left the bus"), "{reasons:?}");
     assert_eq!(decode_text("00", Some(Kind::Text)), Err(DecodeError::LogText));
 }

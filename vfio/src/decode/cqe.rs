@@ -160,7 +160,7 @@ fn signature(descriptor: &[u8]) -> Record {
 fn completed(descriptor: &[u8], op_own: OpOwn) -> Record {
     let cqe: Cqe64Layout = layout(descriptor, 0);
     let opcode = op_own.opcode();
-    if op_own.format() == CqeDataFormat::COMPRESSED {
+    if opcode != CqeOpcode::INVALID && op_own.format() == CqeDataFormat::COMPRESSED {
         return Record::new(
             Kind::Cqe,
             "This entry starts a session of compressed entries, which are not decoded here.",

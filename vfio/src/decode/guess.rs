@@ -1,12 +1,15 @@
 //! Finds out what bytes are, from what each structure must and cannot have.
 
 use mlx5_hw::cmd_entry::{CmdIfBox, CmdQueueEntry, ENTRY_TYPE};
-use mlx5_hw::cqe::{CqeOpcode, CqeSyndrome, ErrCqe, OpOwn};
+use mlx5_hw::cqe::{CqeDataFormat, CqeOpcode, CqeSyndrome, ErrCqe, OpOwn};
 use mlx5_hw::eqe::{Eqe, EventType};
 use mlx5_hw::health::HealthBuffer;
 
 use super::record::layout;
 use super::{DecodeError, Kind};
+
+/// What 64 bytes of ones say whatever they were read as.
+const GONE: &str = "all bits are one, as when a device that has left the bus is read";
 
 /// Why nothing was found.
 pub enum NoKind {
@@ -32,6 +35,9 @@ pub fn kind(bytes: &[u8], hint: Option<Kind>) -> Result<Kind, NoKind> {
     if !bytes.len().is_multiple_of(64) {
         return Err(NoKind::Length);
     }
+    if hint.is_none() && entry.iter().all(|&b| b == 0xff) {
+        return Err(NoKind::Unlike(vec![GONE.into()]));
+    }
     let mailbox = bytes.get(..CmdIfBox::BYTES).map(mailbox);
     let tests: [(Kind, Result<(), String>); 6] = [
         (Kind::Command, command(entry)),
@@ -45,7 +51,7 @@ pub fn kind(bytes: &[u8], hint: Option<Kind>) -> Result<Kind, NoKind> {
     let hinted = hint.filter(|h| *h == Kind::Cqe || found.clone().any(|kind| kind == *h));
     hinted.or_else(|| found.clone().next()).ok_or_else(|| {
         let last = tests.iter().skip(2).chain(tests.first());
-        NoKind::Unlike(last.filter_map(|(k, r)| r.as_ref().err().map(|e| format!("not a {}: {e}", k.name()))).collect())
+        NoKind::Unlike(last.filter_map(|(k, r)| r.as_ref().err().map(|e| format!("not {}: {e}", k.noun()))).collect())
     })
 }
 
@@ -108,10 +114,16 @@ fn mailbox(block: &[u8]) -> Result<(), String> {
 }
 
 fn cqe(entry: &[u8], bytes: &[u8]) -> Result<(), String> {
-    let known = |half: &[u8]| half.last().is_some_and(|&b| OpOwn::from_bits(b).opcode().name().is_some());
+    let known = |half: &[u8]| half.last().is_some_and(|&b| opcode_fits(OpOwn::from_bits(b)));
     let wide = bytes.len().is_multiple_of(128) && bytes.get(64..128).is_some_and(known);
     all(&[
         (wide || known(entry), &|| "its last byte holds no completion opcode that is known".into()),
         (!bytes.iter().all(|&b| b == 0), &|| "it is all zero".into()),
     ])
+}
+
+/// An opcode that has a name. A slot that no entry was written to has nothing but the opcode and perhaps the owner bit.
+fn opcode_fits(op_own: OpOwn) -> bool {
+    let nothing_else = !op_own.solicited() && op_own.format() == CqeDataFormat::NO_INLINE_DATA;
+    op_own.opcode().name().is_some() && (op_own.opcode() != CqeOpcode::INVALID || nothing_else)
 }

@@ -32,7 +32,7 @@ pub enum Kind {
     Eqe,
     /// The health buffer of 64 bytes.
     Health,
-    /// Log text.
+    /// Log text; not read yet in this version.
     Text,
 }
 
@@ -46,6 +46,18 @@ impl Kind {
             Self::Eqe => "eqe",
             Self::Health => "health",
             Self::Text => "text",
+        }
+    }
+
+    /// What it is, for sentences.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Cqe => "a CQE",
+            Self::Command => "a command",
+            Self::Mailbox => "a mailbox block",
+            Self::Eqe => "an EQE",
+            Self::Health => "a health buffer",
+            Self::Text => "log text",
         }
     }
 
