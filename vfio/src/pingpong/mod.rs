@@ -252,18 +252,21 @@ fn text(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     if args.trace {
-        let rows = trace.iter().map(|c| [name(c), status(c), micros(Duration::from_nanos(c.duration))]);
+        let rows = trace.iter().map(|c| [name(c), status(c), time_of(Duration::from_nanos(c.duration))]);
         writeln!(out, "\n{}\n", table(["command", "status", "model time"], rows))?;
     }
     let time = match o.elapsed.checked_div(o.verified.try_into().unwrap_or(u32::MAX)) {
-        Some(each) => format!("{}, {} a round trip", micros(o.elapsed), micros(each)),
-        None => micros(o.elapsed),
+        Some(each) => format!("{}, {} a round trip", time_of(o.elapsed), time_of(each)),
+        None => time_of(o.elapsed),
     };
     let teardown = o.teardown.as_deref().unwrap_or("clean, all memory given back");
     let rows = [
         ("firmware", o.firmware.clone()),
-        ("queues", format!("2 RC queue pairs, 2 CQs of {} entries of {} bytes", o.cqe, o.cqe_size)),
-        ("messages", format!("{} bytes, {} in flight, seed {}", args.size, o.in_flight, args.seed)),
+        (
+            "queues",
+            format!("2 RC queue pairs, 2 CQs of {} of {} bytes", counted(o.cqe, "entry", "entries"), o.cqe_size),
+        ),
+        ("messages", format!("{}, {} in flight, seed {}", counted(args.size, "byte", "bytes"), o.in_flight, args.seed)),
         ("verified", format!("{} of {} round trips, compared byte for byte at both ends", o.verified, args.iters)),
         ("time", time),
         ("commands", trace.len().to_string()),
@@ -288,11 +291,17 @@ fn status(command: &CommandTrace) -> String {
     command.result.map_or_else(|e| e.to_string(), |()| "ok".to_string())
 }
 
-fn micros(time: Duration) -> String {
+fn counted(n: u32, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+fn time_of(time: Duration) -> String {
     if time < Duration::from_millis(10) {
         format!("{:.2} us", time.as_nanos() as f64 / 1e3)
-    } else {
+    } else if time < Duration::from_secs(10) {
         format!("{:.2} ms", time.as_micros() as f64 / 1e3)
+    } else {
+        format!("{:.2} s", time.as_secs_f64())
     }
 }
 
@@ -318,6 +327,15 @@ mod tests {
         fails(&args(None), Outcome { teardown: Some("2 ranges".into()), ..good() }, 0, "2 ranges");
         fails(&args(None), Outcome { failure: Some("lost".into()), teardown: Some("x".into()), ..good() }, 3, "lost");
         fails(&args(Some(Fault::Corrupt)), good(), 0, "fault corrupt did not show");
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        let times = [(1, "0.00 us"), (9_999_000, "9999.00 us"), (10_000_000, "10.00 ms"), (10_650_000_000, "10.65 s")];
+        for (ns, written) in times {
+            assert_eq!(time_of(Duration::from_nanos(ns)), written);
+        }
+        assert_eq!([1, 2].map(|n| counted(n, "byte", "bytes")), ["1 byte", "2 bytes"]);
     }
 
     #[test]
