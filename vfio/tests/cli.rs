@@ -235,6 +235,14 @@ fn every_example_of_the_help_runs() {
 }
 
 #[test]
+fn the_example_of_the_readme_decodes() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
+    let example = readme.lines().find_map(|l| l.strip_prefix("    mlx5 decode --hex ")).expect("an example");
+    let (stdout, _) = run(0, &["decode", "--hex", example.trim_matches('"')], "");
+    assert!(stdout.contains("failed: MW_BIND_ERR (0x6)"), "{stdout}");
+}
+
+#[test]
 fn a_closed_pipe_ends_the_tool_without_a_panic() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
         .args(["info", "--model"])
