@@ -11,6 +11,7 @@ use mlx5_hw::arch::dma_mb_before_ci;
 use mlx5_hw::be::Be32;
 use mlx5_hw::cmd::{CreateEq, DestroyEq};
 use mlx5_hw::eqc::Eqc;
+use mlx5_hw::event_batch::EventBatch;
 use mlx5_hw::ring::EqRing;
 use mlx5_hw::uar::{EQ_ARM, EQ_NO_ARM, EqDoorbell};
 use spin::Mutex;
@@ -19,8 +20,6 @@ use crate::device::Control;
 use crate::dma::{DmaRegion, Port};
 use crate::error::Error;
 
-/// Events taken at a time.
-const BATCH: usize = 16;
 /// Batches taken from a queue before the next queue has its turn.
 const ROUNDS: usize = 64;
 /// Entries an EQ has beyond those it was asked for, so that the consumer index may lag.
@@ -64,28 +63,22 @@ struct EventQueue {
 }
 
 impl EventQueue {
-    /// Takes up to [`BATCH`] events.
-    fn take(&mut self, port: &Port, batch: &mut [[Be32; 16]; BATCH]) -> usize {
-        let mut taken = 0;
-        if let Ok(mut consumer) = self.ring.consume(self.memory.words()) {
-            while let Some(slot) = batch.get_mut(taken)
-                && let Some(entry) = consumer.next()
-            {
-                *slot = entry;
-                taken += 1;
-            }
+    /// Takes a batch of events.
+    fn take(&mut self, port: &Port, batch: &mut EventBatch) {
+        match self.ring.consume(self.memory.words()) {
+            Ok(mut consumer) => batch.fill(&mut consumer),
+            Err(_) => batch.clear(),
         }
         if self.dying {
-            return taken;
+            return;
         }
-        if taken == BATCH {
+        if batch.is_full() {
             // There may be more: arming can wait.
             self.doorbell(port, EQ_NO_ARM);
-        } else if taken > 0 || !self.armed {
+        } else if !batch.events().is_empty() || !self.armed {
             self.doorbell(port, EQ_ARM);
         }
-        self.armed = taken < BATCH;
-        taken
+        self.armed = !batch.is_full();
     }
 
     fn doorbell(&self, port: &Port, register: usize) {
@@ -177,15 +170,15 @@ impl EventQueues {
     /// Takes the events that are there and hands each to `handle`. A device that never stops writing events is left
     /// for the next time.
     pub(crate) fn drain(&self, mut handle: impl FnMut(&[Be32; 16])) {
-        let mut batch = [[Be32::ZERO; 16]; BATCH];
+        let mut batch = EventBatch::default();
         for index in 0.. {
             for _ in 0..ROUNDS {
-                let taken = match self.list.lock().get_mut(index) {
+                match self.list.lock().get_mut(index) {
                     Some(eq) => eq.take(&self.port, &mut batch),
                     None => return,
-                };
-                batch.iter().take(taken).for_each(&mut handle);
-                if taken < BATCH {
+                }
+                batch.events().iter().for_each(&mut handle);
+                if !batch.is_full() {
                     break;
                 }
             }

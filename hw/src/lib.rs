@@ -18,6 +18,7 @@ pub mod dbrec;
 pub mod eqc;
 pub mod eqe;
 pub mod errno;
+pub mod event_batch;
 pub mod health;
 pub mod init_segment;
 pub mod mkc;

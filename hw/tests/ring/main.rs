@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use device::{Device, body, memory, peek, poke};
 use mlx5_hw::cqe::{CqeOpcode, CqeRef};
 use mlx5_hw::dbrec::CqDbRec;
+use mlx5_hw::event_batch::EventBatch;
 use mlx5_hw::ring::{Cqe64, Cqe128, CqeFormat, EqRing, Format, Ring, RingError};
 use proptest::prelude::*;
 
@@ -198,6 +199,29 @@ fn a_fresh_ring_is_empty_in_both_laps() {
     let mem = memory(events.bytes());
     EqRing::init_memory(&mem);
     assert!(events.consume(&mem).unwrap().next().is_none());
+}
+
+#[test]
+fn a_batch_of_events_holds_what_is_there_up_to_its_size() {
+    let mut ring = EqRing::new(6).unwrap();
+    let mem = memory(ring.bytes());
+    EqRing::init_memory(&mem);
+    let mut device = Device::new(64, 64);
+    for _ in 0..EventBatch::MAX + 5 {
+        device.produce(&mem, 0);
+    }
+    let mut batch = EventBatch::default();
+    let mut seen = 0;
+    for (events, full) in [(EventBatch::MAX, true), (5, false), (0, false)] {
+        batch.fill(&mut ring.consume(&mem).unwrap());
+        assert_eq!((batch.events().len(), batch.is_full()), (events, full));
+        for event in batch.events() {
+            let bytes: Vec<u8> = event.iter().flat_map(|w| w.to_raw().to_ne_bytes()).collect();
+            assert_eq!(&bytes[..63], &body(seen)[..]);
+            seen += 1;
+        }
+        assert_eq!(u64::from(ring.ci()), seen);
+    }
 }
 
 #[test]
