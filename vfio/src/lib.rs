@@ -1,4 +1,4 @@
-//! The port of the mlx5 driver to Linux VFIO, and the pieces of its command-line tool.
+//! The pieces of the `mlx5` command-line tool. The port of the driver to Linux VFIO will live here; it is not there yet.
 
 pub mod cli;
 pub mod decode;
