@@ -96,6 +96,22 @@ fn a_slot_that_was_never_written_is_told_from_noise() {
 }
 
 #[test]
+fn what_is_no_answered_command_is_not_called_one() {
+    let mut entry = [0; 64];
+    let text = |entry: &[u8]| decode_bytes(entry, Some(Kind::Command)).expect("a command")[0].to_text();
+    let empty = text(&entry);
+    assert!(empty.contains("An empty slot") && !empty.contains("type is 7"), "{empty}");
+    (entry[0], entry[63]) = (9, 1);
+    let waiting = text(&entry);
+    assert!(waiting.contains("The device sets it with its answer") && !waiting.contains("Delivered"), "{waiting}");
+    assert!(waiting.contains("A command's type is 7"), "{waiting}");
+    (entry[0], entry[63]) = (7, 0);
+    assert!(text(&entry).contains("Delivered") && !text(&entry).contains("type is 7"));
+    let health = decode_bytes(&[0; 64], Some(Kind::Health)).expect("a health buffer")[0].to_text();
+    assert!(health.contains(" 0 no failure") && !health.contains("no name known"), "{health}");
+}
+
+#[test]
 fn wrong_lengths_and_unknown_bytes_are_named() {
     let length = |found, kind| Err(DecodeError::Length { line: 0, found, kind });
     assert_eq!(decode_bytes(&[0; 63], None), length(63, None));

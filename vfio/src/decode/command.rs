@@ -61,6 +61,10 @@ pub fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
     fields(&mut record, opcode, &message);
     rows_of_descriptor(&mut record, entry);
     causes(&mut record, entry, opcode, status);
+    if entry.r#type() != ENTRY_TYPE && !is_empty(entry) {
+        let note = "A command's type is 7: these are other bytes, or their beginning is missing.";
+        record.notes.push(note.into());
+    }
     record.notes.extend(message.strays);
     Some((record, message.used))
 }
@@ -142,7 +146,8 @@ fn rows_of_descriptor(record: &mut Record, entry: &CmdQueueEntry) {
     record.row("signature", number(entry.signature().into()), sum);
     let doc =
         DeliveryStatus::VALUES.iter().find(|(_, n, _)| *n == u64::from(delivery.0)).map_or("", |(_, _, doc)| *doc);
-    record.row("delivery status", named(delivery.0.into(), delivery.name()), meaning(doc));
+    let doc = if entry.ownership() { "The device sets it with its answer.".into() } else { meaning(doc) };
+    record.row("delivery status", named(delivery.0.into(), delivery.name()), doc);
     let owner = if entry.ownership() { "1 device" } else { "0 software" };
     record.row("ownership", owner, "Whose the entry is: the device clears the bit last, when the answer is complete.");
 }
@@ -163,11 +168,17 @@ fn signature_meaning(entry: &CmdQueueEntry) -> &'static str {
     }
 }
 
+fn is_empty(entry: &CmdQueueEntry) -> bool {
+    entry.words().iter().all(|w| w.get() == 0)
+}
+
 /// One sentence.
 fn headline(entry: &CmdQueueEntry, opcode: Opcode, status: Status, syndrome: u32) -> String {
     let name = opcode.name().map_or(format!("Command {:#x}", opcode.0), String::from);
     let delivery = entry.delivery_status();
-    if entry.ownership() {
+    if is_empty(entry) {
+        "An empty slot: no command was written to it.".into()
+    } else if entry.ownership() {
         format!("{name}: handed to the device, which has not answered yet.")
     } else if delivery != DeliveryStatus::OK {
         format!("{name} was not delivered: {delivery} ({:#x}). Its status does not count.", delivery.0)
@@ -250,6 +261,12 @@ fn op_mod_meaning(opcode: Opcode, op_mod: u16) -> String {
             let known = PagesOp::VALUES.iter().find(|(_, n, _)| *n == u64::from(op_mod));
             known.map_or(String::new(), |(_, _, doc)| meaning(doc))
         }
+        Opcode::QUERY_PAGES => match op_mod {
+            1 => "Boot pages: to give before anything else.".into(),
+            2 => "Init pages: to give before INIT_HCA.".into(),
+            3 => "Pages wanted while running.".into(),
+            _ => String::new(),
+        },
         _ => "Which variant of the command.".into(),
     }
 }

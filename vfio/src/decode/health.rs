@@ -60,7 +60,10 @@ fn rows(record: &mut Record, health: &HealthBuffer, severity: Severity) {
     let syndrome = health.syndrome();
     record.row_of::<HealthBuffer>(
         "synd",
-        format!("{} {}", named(syndrome.0.into(), syndrome.name()), syndrome.meaning()),
+        match syndrome.name() {
+            Some(name) => format!("{} {}", named(syndrome.0.into(), Some(name)), syndrome.meaning()),
+            None => format!("{} {}", number(syndrome.0.into()), syndrome.meaning()),
+        },
     );
     record.row_of::<HealthBuffer>("ext_synd", number(health.ext_synd().into()));
     let assumed = if health.valid() { "" } else { " (assumed: the valid bit is not set)" };
