@@ -114,7 +114,7 @@ impl<'a> Claim<'a> {
             return Err(Error::Invalid { what: "a command that was not posted" });
         };
         let outbox = Outbox { claim: &self, chain: &message.output, len: command.out_len() };
-        let result = outbox.status().map(|()| command.decode(&outbox));
+        let result = outbox.check().map(|()| command.decode(&outbox));
         if let Some(slot) = self.queue.table.lock().slots.get_mut(self.index) {
             *slot = Slot::Claimed;
         }
@@ -175,15 +175,16 @@ impl Outbox<'_> {
     }
 
     /// The one place where delivery status, status and syndrome are checked.
-    fn status(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let opcode = self.claim.opcode;
         let code = DeliveryStatus(CmdQueueEntry::STATUS.of(self.claim.queue.load(self.claim.index, OWNER)) as u8);
         if code != DeliveryStatus::OK {
             return Err(Error::Delivery { opcode, code });
         }
-        match Status((self.word(0).get() >> 24) as u8) {
-            Status::OK => Ok(()),
-            status => Err(Error::Command { opcode, status, syndrome: self.word(4).get() }),
+        let outbox: &dyn Source = self;
+        match outbox.status() {
+            (Status::OK, _) => Ok(()),
+            (status, syndrome) => Err(Error::Command { opcode, status, syndrome }),
         }
     }
 }

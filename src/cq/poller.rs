@@ -4,6 +4,7 @@ use core::fmt;
 
 use mlx5_hw::cqe::{CqeDataFormat, CqeRef};
 use mlx5_hw::dbrec::CqDbRec;
+use mlx5_hw::errno::{EINVAL, EIO, ENOENT};
 use mlx5_hw::ring::{Consumer, Cqe64, Cqe128, CqeFormat};
 
 use super::completion::{Completion, Current, is_receive};
@@ -57,9 +58,9 @@ impl PollError {
     /// The error number of the verbs: Linux's, on every platform; positive.
     pub const fn errno(self) -> i32 {
         match self {
-            Self::Empty => 2,
-            Self::InvalidAttr => 22,
-            Self::UnknownQueue { .. } | Self::UnknownOpcode { .. } | Self::UnexpectedFormat { .. } => 5,
+            Self::Empty => ENOENT,
+            Self::InvalidAttr => EINVAL,
+            Self::UnknownQueue { .. } | Self::UnknownOpcode { .. } | Self::UnexpectedFormat { .. } => EIO,
         }
     }
 }

@@ -3,13 +3,14 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use mlx5_hw::be::Be32;
+use mlx5_hw::cqe::Cqe64Layout;
 use mlx5_hw::ring::{CqeFormat, Ring};
 
 use super::poller::DROPPED_INDEX;
 use super::{AnyRing, Cq};
 
 /// Dword of an entry that holds the user index.
-const USER_INDEX: usize = 8;
+const USER_INDEX: usize = Cqe64Layout::SRQN_UIDX.dword();
 
 impl Cq {
     /// Marks the entries of user index `index` that are in the ring, so that polling steps over them. The index lives on.

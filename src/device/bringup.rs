@@ -16,6 +16,7 @@ use mlx5_hw::cmd::{
 use mlx5_hw::eqe::EventType;
 use mlx5_hw::init_segment::CMD_INTERFACE_REV;
 use mlx5_hw::nic_vport::NicVportContext;
+use mlx5_hw::roce_address::RoceVersion;
 
 use super::attr::{Caps, DeviceInfo, link_local};
 use super::config::DeviceConfig;
@@ -28,12 +29,21 @@ use crate::gid::Gid;
 
 /// log2 of the most QPs asked for, as in Linux.
 const LOG_MAX_QP: u32 = 18;
-/// Events of the async EQ, as in Linux: path migrated, communication established, send queue drained, CQ error, work
-/// queue catastrophe, path migration failed, port change, invalid request, access error, shared receive queue's
-/// catastrophe, last entry reached, limit reached.
-const ASYNC_EVENTS: u64 = 0x1f_02be;
+/// Events of the async EQ, as in Linux.
+const ASYNC_EVENTS: u64 = EventType::PATH_MIG.bit()
+    | EventType::COMM_EST.bit()
+    | EventType::SQ_DRAINED.bit()
+    | EventType::CQ_ERROR.bit()
+    | EventType::WQ_CATAS_ERROR.bit()
+    | EventType::PATH_MIG_FAILED.bit()
+    | EventType::PORT_CHANGE.bit()
+    | EventType::WQ_INVAL_REQ_ERROR.bit()
+    | EventType::WQ_ACCESS_ERROR.bit()
+    | EventType::SRQ_CATAS_ERROR.bit()
+    | EventType::SRQ_LAST_WQE.bit()
+    | EventType::SRQ_RQ_LIMIT.bit();
 /// Bit of `roce_cap.roce_version`.
-const ROCE_V2: u32 = 1 << 2;
+const ROCE_V2: u32 = 1 << RoceVersion::VERSION_2.0;
 /// Entries asked for of each kind of EQ, as in Linux.
 const COMMAND_ENTRIES: u32 = 32;
 const ASYNC_ENTRIES: u32 = 4096;
@@ -229,7 +239,7 @@ fn port_info(control: &Control, caps: &Caps, issi: u16, adapter: &AdapterInfo) -
         vendor_id: adapter.vendor_id,
         psid: adapter.psid,
         issi,
-        port_up: state.state == 1,
+        port_up: state.is_up(),
         mac: [0; 6],
         mtu: 0,
         node_guid: 0,
@@ -261,4 +271,13 @@ fn first_gid(control: &Control, roce: &RoceCap, mac: [u8; 6]) -> Result<Option<[
     let gid = Gid { gid: link_local(mac), mac, vlan: None };
     control.step(&SetRoceAddress { index: 0, address: gid.layout() }, |steps| steps.gid = true)?;
     Ok(Some(gid.gid))
+}
+
+#[cfg(test)]
+mod tests {
+    /// Linux asks for these in its CREATE_EQ of a function without further capabilities.
+    #[test]
+    fn async_events_are_linuxs() {
+        assert_eq!(super::ASYNC_EVENTS, 0x1f_02be);
+    }
 }

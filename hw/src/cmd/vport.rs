@@ -139,6 +139,13 @@ pub struct VportState {
     pub max_tx_speed: u16,
 }
 
+impl VportState {
+    /// Whether the port is up.
+    pub const fn is_up(self) -> bool {
+        self.state == 1
+    }
+}
+
 impl Plain for QueryVportState {
     const CODE: Opcode = Opcode::QUERY_VPORT_STATE;
     type In = QueryVportStateIn;
