@@ -47,19 +47,7 @@ impl Pd {
         });
         let bytes = geometry.queue_bytes();
         let mut mem = dev.alloc_dma(bytes + dbrec::BYTES, pages_of::alignment(bytes))?;
-        mem.lend("queue pair");
-        let qpn = match self.create_on_device(attr, &geometry, work.index.get(), &mem) {
-            Ok(qpn) => qpn,
-            Err(error) if error.refused() => {
-                mem.reclaim();
-                return Err(error);
-            }
-            Err(error) => {
-                // The device may have made a queue pair with this index: nobody else may get it.
-                core::mem::forget(work);
-                return Err(error);
-            }
-        };
+        let qpn = self.lend_and_create(attr, &geometry, &work, &mut mem)?;
         let mut qp = Qp {
             member: self.join(),
             qpn,
@@ -83,6 +71,24 @@ impl Pd {
         qp.publish()?;
         attr.cap = geometry.cap;
         Ok(qp)
+    }
+
+    fn lend_and_create(
+        &self,
+        attr: &QpInitAttr<'_>,
+        geometry: &Geometry,
+        work: &Arc<QpWork>,
+        mem: &mut DmaRegion,
+    ) -> Result<u32, Error> {
+        mem.lend("queue pair");
+        let created = self.create_on_device(attr, geometry, work.index.get(), mem);
+        match created {
+            Err(error) if error.refused() => mem.reclaim(),
+            // The device may have made a queue pair with this index: nobody else may get it.
+            Err(_) => core::mem::forget(work.clone()),
+            Ok(_) => {}
+        }
+        created
     }
 
     fn create_on_device(

@@ -99,15 +99,7 @@ impl Qp {
         let (dev, qpn) = (self.dev(), self.qpn);
         let limits = Limits::of(dev);
         let mut opt_param_mask = 0;
-        let mut qpc = Qpc::new()
-            .with_pm_state(PmState::MIGRATED.0.into())
-            .with_log_ack_req_freq(LOG_ACK_REQ_FREQ)
-            .with_rre(attr.qp_access_flags.contains(AccessFlags::REMOTE_READ))
-            .with_rwe(attr.qp_access_flags.contains(AccessFlags::REMOTE_WRITE))
-            .with_rae(attr.qp_access_flags.contains(AccessFlags::REMOTE_ATOMIC));
-        if attr.qp_access_flags.contains(AccessFlags::REMOTE_ATOMIC) {
-            qpc.set_atomic_mode(AtomicMode::IB_SPEC.0.into());
-        }
+        let mut qpc = base(attr.qp_access_flags);
         if given.contains(QpAttrMask::ACCESS_FLAGS) {
             opt_param_mask |= OptParam::RRE.0 | OptParam::RWE.0 | OptParam::RAE.0;
         }
@@ -199,6 +191,18 @@ fn merge(old: &QpAttr, new: &QpAttr, mask: QpAttrMask) -> QpAttr {
         MAX_DEST_RD_ATOMIC => max_dest_rd_atomic, DEST_QPN => dest_qp_num,
     );
     out
+}
+
+/// What each transition's context says: how to run, and what the peer may do.
+fn base(access: AccessFlags) -> Qpc {
+    let atomic = access.contains(AccessFlags::REMOTE_ATOMIC);
+    let qpc = Qpc::new()
+        .with_pm_state(PmState::MIGRATED.0.into())
+        .with_log_ack_req_freq(LOG_ACK_REQ_FREQ)
+        .with_rre(access.contains(AccessFlags::REMOTE_READ))
+        .with_rwe(access.contains(AccessFlags::REMOTE_WRITE))
+        .with_rae(atomic);
+    if atomic { qpc.with_atomic_mode(AtomicMode::IB_SPEC.0.into()) } else { qpc }
 }
 
 /// Refuses values out of range.
