@@ -112,7 +112,7 @@ impl Pd {
     /// `NoMemory` (ENOMEM); what the device answers.
     pub fn alloc_buf(&self, len: usize, access: AccessFlags) -> Result<DmaBuf, Error> {
         check(len, access)?;
-        let mut mem = self.shared().dev().alloc_dma(len.next_multiple_of(4), pages_of::alignment(len))?;
+        let mut mem = self.shared().dev().alloc_dma(len.next_multiple_of(4), 0)?;
         let start = mem.words().as_ptr() as u64;
         mem.lend("registered buffer");
         match Mkey::create(self.join(), start, mem.iova(), len, access) {

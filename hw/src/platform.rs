@@ -77,7 +77,8 @@ pub unsafe trait Platform: Send + Sync {
     /// device, contiguous in I/O addresses, coherent with the device, and never at I/O address 0.
     ///
     /// # Errors
-    /// [`PlatformError::NoMemory`] when there is none.
+    /// [`PlatformError::NoMemory`] when there is none, or none aligned like that: beyond 4096 bytes the driver then asks
+    /// again for 4096.
     fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError>;
 
     /// Gives memory back.
@@ -93,7 +94,8 @@ pub unsafe trait Platform: Send + Sync {
     /// Called in every wait loop: yields, spins or lets a model run.
     fn relax(&self);
 
-    /// The largest size in bytes that [`alloc`](Self::alloc) gives contiguously; larger rings use lists of pages.
+    /// The largest size in bytes that [`alloc`](Self::alloc) gives contiguously. Event queues keep within it; a larger
+    /// queue or buffer is asked for all the same, and there is no memory for it if `alloc` says so.
     fn max_contiguous(&self) -> usize {
         1 << 21
     }

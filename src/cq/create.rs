@@ -163,7 +163,7 @@ impl Plan {
     ) -> Result<Cq, Error> {
         let ring = Ring::<F>::new(self.log_size).map_err(|_| Error::Invalid { what: "the ring is too large" })?;
         let bytes = ring.bytes();
-        let mut mem = dev.alloc_dma(bytes + dbrec::BYTES, pages_of::alignment(bytes))?;
+        let mut mem = dev.alloc_dma(bytes, dbrec::BYTES)?;
         if let Some(slots) = mem.words().get(..bytes / 4) {
             Ring::<F>::init_memory(slots);
         }

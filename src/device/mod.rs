@@ -26,6 +26,7 @@ use crate::error::{Error, Returned};
 use crate::health::Health;
 use crate::numbers::Numbers;
 use crate::pages::PageCounters;
+use crate::pages_of;
 
 /// An open device.
 ///
@@ -168,9 +169,15 @@ impl DeviceInner {
         self.control.exec_with(patience, command)
     }
 
-    /// Memory for the device. [Lend](DmaRegion::lend) it before the command that names it.
-    pub(crate) fn alloc_dma(&self, size: usize, align: usize) -> Result<DmaRegion, Error> {
-        self.control.port.alloc(size, align)
+    /// Memory for the device: `bytes` bytes that it is told of as pages, and `extra` bytes behind them. Aligned so that few
+    /// pages cover it, or to one page where the platform has nothing better. [Lend](DmaRegion::lend) it before the
+    /// command that names it.
+    pub(crate) fn alloc_dma(&self, bytes: usize, extra: usize) -> Result<DmaRegion, Error> {
+        let (port, size) = (&self.control.port, bytes.saturating_add(extra));
+        match port.alloc(size, pages_of::alignment(bytes)) {
+            Err(Error::NoMemory) => port.alloc(size, 1 << pages_of::LOG_4K),
+            other => other,
+        }
     }
 
     /// The port's two traits.

@@ -46,7 +46,7 @@ impl Pd {
             recv: Outstanding::new(recv_cq.cqn(), geometry.rq_entries),
         });
         let bytes = geometry.queue_bytes();
-        let mut mem = dev.alloc_dma(bytes + dbrec::BYTES, pages_of::alignment(bytes))?;
+        let mut mem = dev.alloc_dma(bytes, dbrec::BYTES)?;
         let qpn = self.lend_and_create(attr, &geometry, &work, &mut mem)?;
         let mut qp = Qp {
             member: self.join(),

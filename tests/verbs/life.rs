@@ -5,7 +5,7 @@ use mlx5::{Cq, CqInitAttrEx, Error, ExclusiveCqs, PollError, QpCap, RecvWr, Send
 use mlx5_model::{CapConfig, Effect, Fault, Match, ModelConfig};
 
 use crate::cq_semantics::{POLL, Ring, ids};
-use crate::support::{INIT, Pair, Port, SIZES, connect, create_qp, open, open_with, pair, path_to};
+use crate::support::{BUF, INIT, Pair, Port, SIZES, connect, create_qp, open, open_with, pair, path_to};
 
 #[test]
 fn a_cq_with_queues_is_busy_comes_back_and_works() {
@@ -226,6 +226,27 @@ fn dropping_objects_of_a_firmware_that_hangs_does_not_take_long() {
     }
     drop(dev);
     assert_eq!((port.model.violations(), port.model.dma_outstanding()), (vec![], (0, 0)));
+}
+
+/// As the port of `docs/porting.md`: queues are then lists of small pages.
+#[test]
+fn a_platform_that_aligns_to_pages_only_is_enough() {
+    let (port, dev) = open();
+    port.only_pages.store(true, std::sync::atomic::Ordering::Relaxed);
+    let pd = dev.alloc_pd().unwrap();
+    let cq = [4095, 1023].map(|cqe| dev.create_cq(cqe, 0, 0).unwrap());
+    let cap = QpCap { max_send_wr: 1024, max_recv_wr: 1024, ..SIZES };
+    let mut qp = [0, 1].map(|i: usize| create_qp(&pd, &cq[i], &cq[i], cap));
+    let numbers = [qp[0].qp_num(), qp[1].qp_num()];
+    connect(&dev, &mut qp[0], numbers[1]);
+    connect(&dev, &mut qp[1], numbers[0]);
+    let buf = [(); 2].map(|()| pd.alloc_buf(BUF, mlx5::AccessFlags::LOCAL_WRITE).unwrap());
+    let mut p = Pair { port, dev, pd, cq, qp, buf };
+    for wr_id in 0..3000 {
+        let (sent, received) = p.send(wr_id, 64, SendFlags::empty());
+        assert_eq!((sent.wr_id, received.wr_id, received.byte_len), (wr_id, wr_id, 64));
+    }
+    p.end();
 }
 
 #[test]

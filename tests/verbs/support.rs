@@ -22,6 +22,8 @@ pub struct Port {
     pub doorbells: Arc<AtomicU64>,
     /// Register writes are dropped.
     pub deaf: Arc<AtomicBool>,
+    /// Alignments beyond 4096 bytes are refused.
+    pub only_pages: Arc<AtomicBool>,
     /// Memory ranges mapped and not unmapped.
     pub mapped: Arc<Mutex<Vec<(u64, usize)>>>,
 }
@@ -33,6 +35,7 @@ impl Port {
             memory: Arc::default(),
             doorbells: Arc::default(),
             deaf: Arc::default(),
+            only_pages: Arc::default(),
             mapped: Arc::default(),
         }
     }
@@ -57,6 +60,9 @@ impl Port {
 // SAFETY: all calls go to the model.
 unsafe impl Platform for Port {
     fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError> {
+        if align > 4096 && self.only_pages.load(Ordering::Relaxed) {
+            return Err(PlatformError::NoMemory);
+        }
         let mem = self.model.alloc(size, align)?;
         self.memory.lock().unwrap().insert(mem.iova(), (mem.ptr().as_ptr() as usize, mem.size()));
         Ok(mem)
