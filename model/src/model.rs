@@ -20,6 +20,8 @@ const LONGEST_WAIT: u64 = 1_000_000_000;
 const LONGEST_RELAX: u64 = 1_000_000;
 /// How long the device's thread sleeps when nothing is due.
 const IDLE: Duration = Duration::from_millis(1);
+/// Register writes on their way, at most: who adds one more waits until the device has done them, as on a bus.
+const MOST_POSTED: usize = 1024;
 
 /// A software ConnectX function. Clones are handles to the same function.
 ///
@@ -39,7 +41,7 @@ struct Shared {
     doorbell: Condvar,
     /// An interrupt may have fired.
     interrupt: Condvar,
-    /// The device runs on its own thread.
+    /// The device runs on its own thread. Changes only under the locks of `device` and, with nothing in it, `posted`.
     threaded: AtomicBool,
     /// When it was tied to the wall clock, and the model time then.
     wall: Mutex<Option<(Instant, u64)>>,
@@ -49,6 +51,13 @@ struct Posted {
     offset: usize,
     bytes: [u8; 8],
     len: usize,
+}
+
+impl Posted {
+    fn arrive(&self, dev: &mut Device) {
+        bar::write(dev, self.offset, &self.bytes[..self.len]);
+        dev.run();
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -82,8 +91,7 @@ impl Model {
         dev.advance(self.wall_now());
         loop {
             let Some(write) = lock(&self.shared.posted).pop_front() else { break };
-            bar::write(dev, write.offset, &write.bytes[..write.len]);
-            dev.run();
+            write.arrive(dev);
         }
         if dev.irqs.any() {
             self.shared.interrupt.notify_all();
@@ -96,13 +104,20 @@ impl Model {
 
     /// A register write of 4 or 8 bytes.
     pub(crate) fn register_write(&self, offset: usize, data: &[u8]) {
+        let mut posted = lock(&self.shared.posted);
         if self.is_threaded() {
             let mut bytes = [0; 8];
             bytes[..data.len()].copy_from_slice(data);
-            lock(&self.shared.posted).push_back(Posted { offset, bytes, len: data.len() });
+            posted.push_back(Posted { offset, bytes, len: data.len() });
+            let full = posted.len() >= MOST_POSTED;
+            drop(posted);
             self.shared.doorbell.notify_one();
+            if full {
+                drop(self.lock());
+            }
             return;
         }
+        drop(posted);
         let mut dev = self.lock();
         dev.stir();
         bar::write(&mut dev, offset, data);
@@ -111,13 +126,12 @@ impl Model {
 
     /// The time, which asking moves on a little.
     pub(crate) fn tick(&self) -> u64 {
-        if self.is_threaded() {
-            return self.wall_now();
-        }
         let mut dev = self.lock();
-        let until = dev.clock.now().saturating_add(dev.config.now_ns);
-        dev.advance(until);
-        until
+        if !self.is_threaded() {
+            let until = dev.clock.now().saturating_add(dev.config.now_ns);
+            dev.advance(until);
+        }
+        dev.clock.now()
     }
 
     /// The model time by the wall clock.
@@ -184,24 +198,35 @@ impl Model {
     /// # Errors
     /// When the system has no thread to give.
     pub fn spawn(&self) -> std::io::Result<ModelThread> {
-        if self.shared.threaded.load(Ordering::Acquire) {
-            return Ok(ModelThread { model: self.clone(), handle: None });
+        let mut dev = self.lock();
+        if self.is_threaded() {
+            return Ok(ModelThread { model: self.clone(), running: None });
         }
-        let now = lock(&self.shared.device).clock.now();
-        lock(&self.shared.device).writes_are_posted = true;
-        *lock(&self.shared.wall) = Some((Instant::now(), now));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (model, stopped) = (self.clone(), stop.clone());
+        // It begins with waiting for the device, which is locked here.
+        let handle = std::thread::Builder::new().name("mlx5-model".into()).spawn(move || model.run_thread(&stopped))?;
+        *lock(&self.shared.wall) = Some((Instant::now(), dev.clock.now()));
+        dev.writes_are_posted = true;
+        let posted = lock(&self.shared.posted);
         self.shared.threaded.store(true, Ordering::Release);
-        let model = self.clone();
-        let spawned = std::thread::Builder::new().name("mlx5-model".into()).spawn(move || model.run_thread());
-        if spawned.is_err() {
-            self.shared.threaded.store(false, Ordering::Release);
-            lock(&self.shared.device).writes_are_posted = false;
-        }
-        Ok(ModelThread { model: self.clone(), handle: Some(spawned?) })
+        drop((posted, dev));
+        Ok(ModelThread { model: self.clone(), running: Some(Running { stop, handle }) })
     }
 
-    fn run_thread(&self) {
-        while self.is_threaded() {
+    /// Ends the mode that [`spawn`](Self::spawn) began; what was posted is done before.
+    fn stand_still(&self) {
+        let mut dev = self.lock();
+        let mut posted = lock(&self.shared.posted);
+        for write in posted.drain(..) {
+            write.arrive(&mut dev);
+        }
+        dev.writes_are_posted = false;
+        self.shared.threaded.store(false, Ordering::Release);
+    }
+
+    fn run_thread(&self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
             let due = {
                 let dev = self.lock();
                 dev.clock.next_due().map(|due| due.saturating_sub(dev.clock.now()))
@@ -313,19 +338,82 @@ impl Default for Model {
 /// Guard of a model that runs on its own thread; dropping it stops the thread, and time stands still again.
 pub struct ModelThread {
     model: Model,
-    handle: Option<JoinHandle<()>>,
+    running: Option<Running>,
+}
+
+struct Running {
+    /// Tells this thread, not one that is spawned while it ends.
+    stop: Arc<AtomicBool>,
+    handle: JoinHandle<()>,
 }
 
 impl Drop for ModelThread {
     fn drop(&mut self) {
-        let Some(handle) = self.handle.take() else { return };
-        // What was posted is done before the mode changes.
-        let mut dev = self.model.lock();
-        dev.writes_are_posted = false;
-        self.model.shared.threaded.store(false, Ordering::Release);
-        drop(dev);
-        self.model.shared.doorbell.notify_one();
+        let Some(Running { stop, handle }) = self.running.take() else { return };
+        self.model.stand_still();
+        stop.store(true, Ordering::Release);
+        self.model.shared.doorbell.notify_all();
         // A thread that panicked has nothing more to say here.
         let _ = handle.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn register_writes_on_their_way_are_bounded_and_all_arrive() {
+        const WRITES: usize = 4 * MOST_POSTED;
+        let model = Model::default();
+        let _thread = model.spawn().unwrap();
+        let dev = model.lock();
+        std::thread::scope(|scope| {
+            // A read-only register: each write that arrives is a violation.
+            let writer = scope.spawn(|| (0..WRITES).for_each(|_| model.register_write(0, &[0; 4])));
+            let start = Instant::now();
+            while lock(&model.shared.posted).len() < MOST_POSTED && start.elapsed() < Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(lock(&model.shared.posted).len(), MOST_POSTED);
+            drop(dev);
+            writer.join().unwrap();
+        });
+        assert_eq!(model.violations().len(), WRITES);
+    }
+
+    #[test]
+    fn no_register_write_is_lost_and_time_does_not_go_back_when_the_mode_changes() {
+        use mlx5_hw::platform::Platform;
+        for round in 1..=100 {
+            let model = Model::default();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut before = 0;
+                    for _ in 0..50 {
+                        model.register_write(0, &[0; 4]);
+                        let now = model.now();
+                        assert!(now >= before);
+                        before = now;
+                    }
+                });
+                for _ in 0..5 {
+                    drop(model.spawn().unwrap());
+                }
+            });
+            assert_eq!(model.violations().len(), 50, "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_guard_ends_its_own_thread_while_others_spawn_theirs() {
+        let model = Model::default();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..200).for_each(|_| drop(model.spawn().unwrap())));
+            }
+        });
+        assert!(!model.is_threaded());
     }
 }
