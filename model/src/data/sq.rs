@@ -173,13 +173,17 @@ fn retire(dev: &mut Device, qpn: u32, ctrl: &Ctrl, bytes: usize) {
     }
 }
 
-/// Moves the consumer behind the head and prepares its completion.
+/// Moves the consumer behind the head and prepares its completion. `None` when the head is gone: a queue pair that talks
+/// to itself may have gone to error, and been flushed, while its message was on the wire.
 fn advance(dev: &mut Device, qpn: u32, ctrl: &Ctrl) -> Option<Completion> {
     let timestamp = super::timestamp(dev);
     let posted = dev.data.send(qpn).producer;
     let qp = dev.objects.qps.get_mut(&qpn)?;
     let index = qp.sq_consumer;
     let left = posted.wrapping_sub(index);
+    if left == 0 {
+        return None;
+    }
     qp.sq_consumer = index.wrapping_add(ctrl.blocks().min(left));
     Some(Completion {
         side: Side::Send,

@@ -291,3 +291,23 @@ fn a_queue_pair_can_talk_to_itself() {
     assert!(rdma.take(&mut cq).is_none());
     rdma.assert_clean();
 }
+
+#[test]
+fn a_queue_pair_that_talks_to_itself_completes_a_request_once_when_its_receiver_breaks() {
+    let rdma = Rdma::up();
+    let (mut send, recv) = (rdma.cq(CQ), rdma.cq(CqWish { log_size: 0, ..CQ }));
+    let mut qp = rdma.qp(QpWish::default(), &send, &recv);
+    rdma.init(&qp);
+    rdma.ready_to_receive(&qp, qp.qpn);
+    rdma.ready_to_send(&qp);
+    let to = rdma.register(64, 0, LW);
+    for _ in 0..2 {
+        rdma.recv(&mut qp, &[to.seg(0, 64)]);
+        rdma.send(&mut qp, signalled(&inline(b"self")));
+    }
+    assert_eq!(rdma.poll(&mut send)[63] >> 4, 0);
+    let flushed = rdma.poll(&mut send);
+    assert_eq!((flushed[63] >> 4, flushed[55], get(&flushed, 480, 16)), (13, 5, 1), "its receive ring has overflowed");
+    assert!(rdma.take(&mut send).is_none());
+    rdma.assert_clean();
+}
