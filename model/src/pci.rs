@@ -91,7 +91,7 @@ impl ConfigSpace {
         let mut reset = false;
         for i in 0..width.min(4) {
             let byte = (value >> (8 * i)) as u8;
-            let at = offset + i;
+            let Some(at) = offset.checked_add(i) else { break };
             reset |= at == DEVCTL + 1 && byte & (FLR >> 8) as u8 != 0;
             if let (Some(old), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) {
                 *old = *old & !mask | byte & mask;

@@ -233,3 +233,33 @@ fn on_its_own_thread_an_interrupt_wakes_the_driver() {
     assert_eq!(d.broken(), []);
     assert_eq!(d.model.size(), 1 << 20);
 }
+
+#[test]
+fn no_access_to_registers_or_configuration_space_makes_the_device_panic() {
+    let d = Driver::up(ModelConfig::default());
+    let mut state = 0x9e37_79b9_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    const OFFSETS: [usize; 8] = [0x10, 0x14, 0x18, 0x8020, 0x8040, 0x8048, 0x8800, 0x8900];
+    for round in 0..20_000 {
+        let offset = if round % 2 == 0 { OFFSETS[random() as usize % 8] } else { random() as usize % (1 << 17) };
+        match random() % 4 {
+            0 => d.write64(offset, random()),
+            1 => drop(d.read(offset)),
+            _ => d.write(offset, random() as u32 >> (random() % 32)),
+        }
+    }
+    for offset in [0, 0x68, 253, 255, 256, usize::MAX - 2, usize::MAX] {
+        for width in [0, 1, 2, 4, usize::MAX] {
+            d.model.config_read(offset, width);
+            d.model.config_write(offset, width, 0);
+            d.write(offset, 0);
+            d.write64(offset, 0);
+            d.read(offset);
+        }
+    }
+}
