@@ -320,6 +320,7 @@ impl Model {
     pub fn clear_faults(&self) {
         let mut dev = self.lock();
         dev.faults = Default::default();
+        dev.data.clear_faults();
         dev.iseg.health = (0, 0, false);
         if !dev.present {
             dev.present = true;

@@ -64,7 +64,14 @@ fn hold(dev: &mut Device, cqn: u32, ns: u64) {
 
 /// The time of completions that were held back has come.
 pub(crate) fn late(dev: &mut Device, cqn: u32, ticket: u64) {
-    let Some(run) = dev.data.cqs.get_mut(&cqn).filter(|run| run.ticket == ticket) else { return };
+    if dev.data.cqs.get(&cqn).is_some_and(|run| run.ticket == ticket) {
+        release(dev, cqn);
+    }
+}
+
+/// Writes the completions that were held back.
+pub(crate) fn release(dev: &mut Device, cqn: u32) {
+    let Some(run) = dev.data.cqs.get_mut(&cqn) else { return };
     let due: Vec<Completion> = run.swapped.take().into_iter().chain(run.late.drain(..)).collect();
     for completion in due {
         write(dev, cqn, completion);

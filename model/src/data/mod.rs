@@ -48,6 +48,11 @@ pub(crate) struct DataPath {
 }
 
 impl DataPath {
+    /// Takes back the faults that still wait for their turn.
+    pub(crate) fn clear_faults(&mut self) {
+        self.faults = fault::Faults::default();
+    }
+
     fn ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets
@@ -90,13 +95,25 @@ pub(crate) fn timer(dev: &mut Device, timer: Timer) {
 pub(crate) fn qp_moved(dev: &mut Device, qpn: u32) {
     match dev.objects.qps.get(&qpn).map(|qp| qp.state) {
         Some(QpState::Error) => sq::enter_error(dev, qpn),
-        Some(QpState::Reset) => sq::restart(dev, qpn),
+        Some(QpState::Reset) => {
+            release(dev, qpn);
+            sq::restart(dev, qpn);
+        }
         _ => (),
     }
 }
 
+/// Nothing of a queue pair completes behind the command that ends it: what a fault holds back is written before.
+fn release(dev: &mut Device, qpn: u32) {
+    let Some(qp) = dev.objects.qps.get(&qpn) else { return };
+    let (send, recv) = (qp.cqn_send, qp.cqn_recv);
+    cq::release(dev, send);
+    cq::release(dev, recv);
+}
+
 /// A queue pair is about to be destroyed.
 pub(crate) fn qp_destroyed(dev: &mut Device, qpn: u32) {
+    release(dev, qpn);
     dev.data.sends.remove(&qpn);
 }
 

@@ -72,3 +72,31 @@ fn a_failed_send_completes_with_the_syndrome_asked_for() {
     assert_eq!((cqe[63] >> 4, cqe[55], cqe[54]), (13, 0x22, 0x99));
     assert_eq!(w.rdma.state(&w.a), 6);
 }
+
+#[test]
+fn nothing_completes_behind_the_command_that_ends_its_queue_pair() {
+    for (opcode, fault) in [
+        (0x50a, DataFault::LateCqe { ns: 5000 }), // 2RST_QP
+        (0x501, DataFault::LateCqe { ns: 5000 }), // DESTROY_QP
+        (0x501, DataFault::SwappedCqe { ns: 5000 }),
+    ] {
+        let mut w = wire(4, false);
+        w.rdma.raw.model.inject_data(fault, 1);
+        w.message(8, b"x");
+        assert!(w.rdma.take(&mut w.send).is_none());
+        w.rdma.leave(opcode, &w.a);
+        assert_eq!(get(&w.rdma.take(&mut w.send).unwrap(), 480, 16), 0, "it comes before the command is done");
+        w.rdma.raw.model.step(10_000);
+        assert!(w.rdma.take(&mut w.send).is_none());
+    }
+}
+
+#[test]
+fn faults_that_were_taken_back_hit_nothing() {
+    let mut w = wire(4, false);
+    w.rdma.raw.model.inject_data(DataFault::LostCqe, 0);
+    w.rdma.raw.model.inject_data(DataFault::FailSend { syndrome: 0x22, vendor: 0x99 }, 0);
+    w.rdma.raw.model.clear_faults();
+    w.message(8, b"x");
+    assert_eq!(w.rdma.poll(&mut w.send)[63] >> 4, 0);
+}
