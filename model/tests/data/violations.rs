@@ -10,6 +10,7 @@ use mlx5_model::ViolationKind::{self, *};
 struct Bench {
     rdma: Rdma,
     send: crate::rdma::Cq,
+    recv: crate::rdma::Cq,
     a: crate::rdma::Qp,
     b: crate::rdma::Qp,
     mr: crate::rdma::Mr,
@@ -23,7 +24,7 @@ impl Bench {
         let (a, b) = rdma.pair(QpWish::default(), &send, &recv);
         let mr = rdma.register(4096, 0, LR | LW);
         rdma.assert_clean();
-        Self { rdma, send, a, b, mr }
+        Self { rdma, send, recv, a, b, mr }
     }
 
     fn page(&self) -> usize {
@@ -141,6 +142,18 @@ const ROWS: &[Row] = &[
         b.message();
         b.message();
         store32(&b.send.record, 0, 3);
+        b.message();
+    }),
+    ("consumer index ahead of a queue that is far from full", CqConsumerIndex, |b| {
+        b.message();
+        // Behind the producer by 2^24 - 1.
+        store32(&b.recv.record, 0, 2);
+        b.message();
+        assert_eq!([b.rdma.poll(&mut b.recv)[63] >> 4, b.rdma.poll(&mut b.recv)[63] >> 4], [2, 2]);
+    }),
+    ("consumer index of the wrong byte order", DoorbellRecordReserved, |b| {
+        b.message();
+        b.recv.record.words()[0].store(1_u32.to_le(), std::sync::atomic::Ordering::Release);
         b.message();
     }),
     ("consumer index that goes back", CqConsumerIndex, |b| {
