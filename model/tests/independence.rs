@@ -37,6 +37,9 @@ fn the_search_finds_a_foreign_name() {
     assert_eq!(foreign_names("use mlx5_hw::platforms;"), ["::platforms;"]);
 }
 
+/// Ways to take in text from other places than `src`.
+const BACK_DOORS: &[&str] = &["path = \"", "include!", "include_str!", "include_bytes!"];
+
 #[test]
 fn the_sources_name_nothing_of_mlx5_hw_but_platform() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -45,17 +48,53 @@ fn the_sources_name_nothing_of_mlx5_hw_but_platform() {
     assert!(files.len() > 20, "only {} sources found", files.len());
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
+        assert!(!BACK_DOORS.iter().any(|door| text.contains(door)), "{}", file.display());
         // The crate's own documentation may say the name in backquotes.
         let text = text.replace("`mlx5_hw`", "");
         assert_eq!(foreign_names(&text), Vec::<&str>::new(), "{}", file.display());
     }
 }
 
+/// The trait module of a port could hand a layout on.
+#[test]
+fn platform_passes_nothing_on() {
+    let platform = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hw/src/platform.rs");
+    let text = fs::read_to_string(platform).unwrap();
+    assert!(!text.contains("pub use") && !text.contains("crate::"), "hw/src/platform.rs");
+}
+
+/// Names in the tables of a manifest that bring other crates into the library, and a mark for what else could bring code.
+fn brought_in(manifest: &str) -> Vec<&str> {
+    let (mut found, mut inside) = (Vec::new(), false);
+    for line in manifest.lines().map(str::trim) {
+        if let Some(table) = line.strip_prefix('[').filter(|_| line.ends_with(']') && !line.contains('"')) {
+            inside = table == "dependencies]";
+            // Tables of one dependency, of one target, of the build.
+            if !inside && table.contains("dependencies") && table != "dev-dependencies]" {
+                found.push(line);
+            }
+        } else if inside && !line.is_empty() && !line.starts_with('#') {
+            found.push(line.split(['.', ' ', '=']).next().unwrap_or(line));
+        } else if line.starts_with("build") {
+            found.push(line);
+        }
+    }
+    found
+}
+
+#[test]
+fn the_search_finds_each_way_to_depend_on_a_crate() {
+    assert_eq!(brought_in("[package]\nname = \"x\"\n[dev-dependencies]\nb = \"1\""), Vec::<&str>::new());
+    assert_eq!(brought_in("[dependencies]\na = { features = [\"c\"] }\n# no\nb.workspace = true"), ["a", "b"]);
+    for table in ["[dependencies.mlx5]", "[target.'cfg(unix)'.dependencies]", "[build-dependencies]"] {
+        assert_eq!(brought_in(table), [table]);
+    }
+    assert_eq!(brought_in("[package]\nbuild = \"other.rs\""), ["build = \"other.rs\""]);
+}
+
 #[test]
 fn the_crate_depends_on_mlx5_hw_alone() {
-    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
-    let section = manifest.split("[dependencies]").nth(1).unwrap().split('[').next().unwrap();
-    let names: Vec<&str> = section.lines().filter_map(|line| line.split(['.', ' ', '=']).next()).collect();
-    let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
-    assert_eq!(names, ["mlx5-hw"]);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    assert_eq!(brought_in(&fs::read_to_string(root.join("Cargo.toml")).unwrap()), ["mlx5-hw"]);
+    assert!(!root.join("build.rs").exists());
 }
