@@ -1,5 +1,7 @@
 //! Pages for firmware: what it wants, giving, taking back.
 
+use std::collections::BTreeSet;
+
 use super::{Reject, own_function};
 use crate::bytes::{be16, be32, be64, put32, put64};
 use crate::cmdif;
@@ -50,9 +52,10 @@ fn give(dev: &mut Device, input: &[u8], output: &[u8], count: usize) -> Done {
     if pages.is_empty() {
         return Err(Reject::PageCount);
     }
-    for (index, page) in pages.iter().enumerate() {
+    let mut seen = BTreeSet::new();
+    for page in &pages {
         check_page(dev, *page)?;
-        if pages[..index].contains(page) {
+        if !seen.insert(page) {
             return Err(Reject::PageTwice);
         }
     }
