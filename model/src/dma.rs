@@ -39,6 +39,9 @@ struct Mapping {
 unsafe impl Send for Mapping {}
 
 /// All memory that the device can reach.
+///
+/// It has no `Drop`: what the driver never freed is leaked with it, since a `DmaMem` may outlive the model and its words are
+/// safe to read until they are freed.
 pub(crate) struct DmaSpace {
     maps: BTreeMap<u64, Mapping>,
     next: u64,

@@ -25,8 +25,6 @@ pub(crate) struct Hca {
     pub(crate) vport: Vport,
     /// RoCE addresses as set, 32 bytes each; all zero for none.
     pub(crate) roce_addresses: Vec<[u8; 32]>,
-    /// What SET_DRIVER_VERSION told.
-    pub(crate) driver_version: String,
 }
 
 /// Entries of the RoCE address table.
@@ -40,7 +38,6 @@ impl Hca {
             caps: Caps::new(&config.caps),
             vport: Vport::new(config.mac),
             roce_addresses: vec![[0; 32]; ROCE_ADDRESSES],
-            driver_version: String::new(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The init segment: the registers at the start of BAR 0.
 
 use crate::cmdif::{self, LOG_SLOTS, LOG_STRIDE};
-use crate::data::FREQUENCY_KHZ;
+use crate::data;
 use crate::device::Device;
 use crate::hca::HcaState;
 use crate::violation::ViolationKind;
@@ -40,7 +40,7 @@ impl Device {
     /// Reads the big-endian dword at `offset`.
     pub(crate) fn init_segment_read(&mut self, offset: usize) -> u32 {
         let (major, minor, subminor) = self.config.firmware;
-        let ticks = (u128::from(self.clock.now()) * u128::from(FREQUENCY_KHZ) / 1_000_000) as u64;
+        let ticks = data::timestamp(self);
         match offset {
             0x0000 => u32::from(minor) << 16 | u32::from(major),
             0x0004 => CMDIF_REV << 16 | u32::from(subminor),

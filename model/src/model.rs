@@ -239,7 +239,7 @@ impl Model {
         }
     }
 
-    /// The rules that the driver has broken so far.
+    /// The rules that the driver has broken so far: the first 10,000 breaches.
     pub fn violations(&self) -> Vec<Violation> {
         self.lock().violations.clone()
     }
@@ -249,7 +249,7 @@ impl Model {
         std::mem::take(&mut self.lock().violations)
     }
 
-    /// The commands that the device has taken so far, in order.
+    /// The commands that the device has taken so far, in order: the first 65,536 of them.
     pub fn commands(&self) -> Vec<CommandRecord> {
         self.lock().cmdif.records.clone()
     }

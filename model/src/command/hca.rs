@@ -125,13 +125,9 @@ pub(super) fn query_adapter(dev: &mut Device, _: &[u8], output: &mut [u8]) -> Do
     Ok(())
 }
 
-pub(super) fn driver_version(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
-    if dev.hca.caps.current("driver_version") == 0 {
-        return Err(Reject::DriverVersion);
-    }
-    let text: Vec<u8> = input[0x10..].iter().copied().take_while(|byte| *byte != 0).collect();
-    dev.hca.driver_version = String::from_utf8_lossy(&text).into_owned();
-    Ok(())
+/// SET_DRIVER_VERSION: the text is for people who look at the firmware's state; nothing here reads it.
+pub(super) fn driver_version(dev: &mut Device, _: &[u8], _: &mut [u8]) -> Done {
+    if dev.hca.caps.current("driver_version") == 0 { Err(Reject::DriverVersion) } else { Ok(()) }
 }
 
 /// ACCESS_REG: op_mod 0 writes, 1 reads.

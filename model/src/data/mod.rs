@@ -77,8 +77,8 @@ pub(crate) fn cq_arm(dev: &mut Device, uar: u32, value: u64) {
     cq::arm(dev, uar, value);
 }
 
-/// The device's free-running clock for completions, in ticks.
-fn timestamp(dev: &Device) -> u64 {
+/// The device's free-running clock, in ticks: of completions and of the init segment's timer.
+pub(crate) fn timestamp(dev: &Device) -> u64 {
     (u128::from(dev.clock.now()) * u128::from(FREQUENCY_KHZ) / 1_000_000) as u64
 }
 

@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use super::{Buffer, page_offset};
-use crate::bytes::{be16, be24, be64, bit_at, bits, put_bits, u8_at};
+use crate::bytes::{be24, be64, bit_at, bits, put_bits, u8_at};
 
 /// State of a queue pair (`qpc.state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,20 +14,14 @@ pub(crate) enum QpState {
 }
 
 /// Where a queue pair sends to (ADS).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Path {
-    pub(crate) pkey_index: u16,
-    pub(crate) grh: bool,
-    /// `rlid`: the destination on InfiniBand.
-    pub(crate) remote_lid: u16,
     /// `src_addr_index`: which RoCE address it sends from.
     pub(crate) source_index: u8,
     pub(crate) ack_timeout: u8,
-    pub(crate) hop_limit: u8,
     /// `rgid_rip`.
     pub(crate) remote_gid: [u8; 16],
     pub(crate) remote_mac: [u8; 6],
-    pub(crate) udp_sport: u16,
     /// `vhca_port_num`.
     pub(crate) port: u8,
 }
@@ -35,15 +29,10 @@ pub(crate) struct Path {
 impl Path {
     fn decode(ads: &[u8]) -> Self {
         let mut path = Self {
-            pkey_index: be16(ads, 0x2),
-            grh: bit_at(ads, 0x5 * 8),
-            remote_lid: be16(ads, 0x6),
             source_index: u8_at(ads, 0x9),
             ack_timeout: bits(ads, 0x8 * 8, 5) as u8,
-            hop_limit: u8_at(ads, 0xb),
             remote_gid: [0; 16],
             remote_mac: [0; 6],
-            udp_sport: be16(ads, 0x22),
             port: u8_at(ads, 0x25),
         };
         for (i, byte) in path.remote_gid.iter_mut().enumerate() {
