@@ -25,10 +25,14 @@ const ANY_QP: u32 = 0xff_ffff;
 /// Name of the caller's memory in the list of what the device still holds.
 const CALLERS_MEMORY: &str = "the caller's registered memory";
 
+/// Rights that verbs call optional (`IBV_ACCESS_OPTIONAL_RANGE`, of which relaxed ordering is one): without effect where they
+/// are not known.
+const OPTIONAL_ACCESS: AccessFlags = AccessFlags::from_bits_retain(0x3ff0_0000);
+
 /// Refuses what `ibv_reg_mr(3)` refuses.
 fn check(length: usize, access: AccessFlags) -> Result<(), Error> {
     let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-    if !AccessFlags::all().contains(access) {
+    if !AccessFlags::all().union(OPTIONAL_ACCESS).contains(access) {
         return Err(Error::Invalid { what: "unknown bit in access" });
     }
     if access.intersects(writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
@@ -108,7 +112,7 @@ impl Pd {
     /// Allocates and registers `len` bytes.
     ///
     /// # Errors
-    /// `Invalid` (EINVAL) for a length of 0 or beyond any address space, unknown access bits, and remote write or atomic access without local write;
+    /// `Invalid` (EINVAL) for a length of 0 or beyond any address space, unknown access bits that are not optional, and remote write or atomic access without local write;
     /// `NoMemory` (ENOMEM); what the device answers.
     pub fn alloc_buf(&self, len: usize, access: AccessFlags) -> Result<DmaBuf, Error> {
         check(len, access)?;

@@ -77,6 +77,11 @@ fn reg_mr_refuses_impossible_access() {
         (A::REMOTE_WRITE | A::REMOTE_READ, 64, Some(EINVAL)),
         (A::from_bits_retain(1 << 4), 64, Some(EINVAL)),
         (A::from_bits_retain(1 << 31), 64, Some(EINVAL)),
+        (A::from_bits_retain(1 << 19), 64, Some(EINVAL)),
+        (A::from_bits_retain(1 << 30), 64, Some(EINVAL)),
+        // IBV_ACCESS_RELAXED_ORDERING and the last of IBV_ACCESS_OPTIONAL_RANGE.
+        (A::LOCAL_WRITE | A::from_bits_retain(1 << 20), 64, None),
+        (A::from_bits_retain(1 << 29), 64, None),
         (A::LOCAL_WRITE, 0, Some(EINVAL)),
         (A::empty(), 64, None),
         (A::REMOTE_READ, 64, None),
