@@ -2,13 +2,13 @@
 //!
 //! Everything is an atomic, so one thread may post while another polls. The poster writes a slot and `head`; the poller of
 //! the queue's CQ writes `tail` with a release store after it has read the slot, and the poster reads `tail` with an
-//! acquire load before it uses the slot again. A completion that the device repeats or invents finds some slot of the
-//! queue, never one outside, and moves `tail` only within what is outstanding.
+//! acquire load before it uses the slot again. A completion that comes again or that the device invents finds some slot of
+//! the queue, never one outside, and moves `tail` only within what is outstanding.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use spin::Mutex;
 
@@ -96,6 +96,8 @@ struct Slot {
     wr_id: AtomicU64,
     /// Which post it was.
     ordinal: AtomicU32,
+    /// Posted and not reported since: what a receive's completion ends once.
+    open: AtomicBool,
 }
 
 impl Outstanding {
@@ -129,6 +131,7 @@ impl Outstanding {
         if let Some(slot) = self.slots.get((counter & self.mask) as usize) {
             slot.wr_id.store(wr_id, Ordering::Relaxed);
             slot.ordinal.store(head, Ordering::Relaxed);
+            slot.open.store(true, Ordering::Relaxed);
         }
         self.head.store(head.wrapping_add(1), Ordering::Relaxed);
     }
@@ -153,8 +156,9 @@ impl Outstanding {
     pub(crate) fn complete_one(&self, counter: u16) -> Option<u64> {
         let slot = self.slots.get((u32::from(counter) & self.mask) as usize)?;
         let wr_id = slot.wr_id.load(Ordering::Relaxed);
-        let tail = self.tail.load(Ordering::Relaxed);
-        if tail != self.head.load(Ordering::Relaxed) {
+        if slot.open.load(Ordering::Relaxed) {
+            slot.open.store(false, Ordering::Relaxed);
+            let tail = self.tail.load(Ordering::Relaxed);
             self.tail.store(tail.wrapping_add(1), Ordering::Release);
         }
         Some(wr_id)
@@ -162,6 +166,7 @@ impl Outstanding {
 
     /// Forgets everything: the queue was reset, and nobody polls or posts.
     pub(crate) fn reset(&self) {
+        self.slots.iter().for_each(|slot| slot.open.store(false, Ordering::Relaxed));
         self.head.store(0, Ordering::Relaxed);
         self.tail.store(0, Ordering::Release);
     }
@@ -198,6 +203,12 @@ mod tests {
         let order: Vec<_> = [2, 0, 1, 3].iter().filter_map(|c| q.complete_one(*c)).collect();
         assert_eq!(order, [12, 10, 11, 13]);
         assert_eq!(q.used(), 0);
+        (0..3).for_each(|i| q.push(i, 20 + u64::from(i)));
+        assert_eq!((q.complete_one(1), q.complete_one(1), q.complete_one(3)), (Some(21), Some(21), Some(13)));
+        assert_eq!(q.used(), 2, "repeated and invented ones end nothing");
+        q.reset();
+        q.push(0, 30);
+        assert_eq!((q.complete_one(2), q.used()), (Some(22), 1), "what was posted before the reset is over");
     }
 
     #[test]

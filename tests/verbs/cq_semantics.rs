@@ -180,6 +180,26 @@ fn a_forgotten_poller_makes_its_completions_come_again() {
     p.end();
 }
 
+#[test]
+fn receives_that_come_again_make_room_once() {
+    let mut p = pair();
+    let (from, to) = (p.sge(0, 0, 8), p.sge(1, 0, 64));
+    let recv = |wr_id| RecvWr { wr_id, sg_list: std::slice::from_ref(&to) };
+    (0..16).for_each(|i| p.qp[1].post_recv(&[recv(i)]).unwrap());
+    let send_flags = SendFlags::SIGNALED;
+    (0..6).for_each(|wr_id| {
+        p.qp[0].post_send(&[SendWr { wr_id, sg_list: &[from], send_flags, ..Default::default() }]).unwrap();
+    });
+    p.poll(0, 6);
+    let mut poller = p.cq[1].start_poll(&POLL).unwrap();
+    while poller.next().is_ok() {}
+    std::mem::forget(poller);
+    assert_eq!(ids(&mut p.cq[1]), [0, 1, 2, 3, 4, 5]);
+    let posted = (16..40).take_while(|i| p.qp[1].post_recv(&[recv(*i)]).is_ok()).count();
+    assert_eq!(posted, 6, "ten of sixteen are still outstanding");
+    p.end();
+}
+
 /// A way in which an entry can be bad: what is changed (dword, mask, value), and what polling says.
 type BadEntry = (u64, u32, u32, fn(PollError) -> bool);
 
