@@ -48,6 +48,9 @@ impl DataFault {
     }
 }
 
+/// Which byte of a message is XORed on the wire, and with what.
+pub(crate) type Corruption = Option<(usize, u8)>;
+
 /// Faults that wait for their turn.
 #[derive(Default)]
 pub(crate) struct Faults {
@@ -71,22 +74,18 @@ impl Faults {
         self.waiting.remove(hit?).map(|(fault, _)| fault)
     }
 
-    /// A message is about to go on the wire. An error is what it completes with instead.
-    pub(crate) fn message(&mut self, payload: &mut [u8]) -> Result<(), CqeError> {
+    /// A message of `len` bytes is about to go on the wire for the first time. An error is what it completes with instead.
+    pub(crate) fn message(&mut self, len: usize) -> Result<Corruption, CqeError> {
         if self.waiting.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        let empty = payload.is_empty();
+        let empty = len == 0;
         let counts =
             |fault: &DataFault| fault.hits_messages() && !(empty && matches!(fault, DataFault::CorruptPayload { .. }));
         match self.next(counts) {
-            Some(DataFault::CorruptPayload { offset, xor }) => {
-                let at = offset % payload.len() as u64;
-                payload[at as usize] ^= xor;
-                Ok(())
-            }
+            Some(DataFault::CorruptPayload { offset, xor }) => Ok(Some(((offset % len as u64) as usize, xor))),
             Some(DataFault::FailSend { syndrome, vendor }) => Err(CqeError { syndrome, vendor }),
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Send queues: doorbells, work requests in order, retries, and the way into the error state.
 
 use super::cqe::{Completion, CqeError, Side, syndrome};
+use super::fault::Corruption;
 use super::mkey::Access;
 use super::wire::{self, Answer};
 use super::wqe::{self, Ctrl, DS_UNIT, Segment, WqeFault, opcode};
@@ -27,6 +28,8 @@ pub(crate) struct SendRun {
     pub(super) watch: Option<u64>,
     retries: u8,
     rnr_retries: u8,
+    /// What a fault does to the message at the head each time it is sent; `None` before the first time.
+    drawn: Option<Corruption>,
 }
 
 /// One message, ready for the wire.
@@ -117,7 +120,11 @@ fn step(dev: &mut Device, qpn: u32) {
         return fail(dev, qpn, &ctrl, CqeError::of(syndrome::RETRY_EXCEEDED), None);
     }
     let message = message.and_then(|mut message| {
-        dev.data.faults.message(&mut message.payload)?;
+        let drawn = dev.data.send(qpn).drawn.map_or_else(|| dev.data.faults.message(message.payload.len()), Ok)?;
+        dev.data.send(qpn).drawn = Some(drawn);
+        if let Some((byte, xor)) = drawn.and_then(|(at, xor)| Some((message.payload.get_mut(at)?, xor))) {
+            *byte ^= xor;
+        }
         Ok(message)
     });
     let message = match message {
@@ -177,7 +184,9 @@ fn retire(dev: &mut Device, qpn: u32, ctrl: &Ctrl, bytes: usize) {
 /// to itself may have gone to error, and been flushed, while its message was on the wire.
 fn advance(dev: &mut Device, qpn: u32, ctrl: &Ctrl) -> Option<Completion> {
     let timestamp = super::timestamp(dev);
-    let posted = dev.data.send(qpn).producer;
+    let run = dev.data.send(qpn);
+    run.drawn = None;
+    let posted = run.producer;
     let qp = dev.objects.qps.get_mut(&qpn)?;
     let index = qp.sq_consumer;
     let left = posted.wrapping_sub(index);

@@ -4,6 +4,7 @@ use mlx5_model::DataFault;
 
 use crate::completions::wire;
 use crate::raw::get;
+use crate::rdma::{QpWish, inline, signalled};
 
 #[test]
 fn a_corrupted_message_differs_in_one_byte() {
@@ -99,4 +100,19 @@ fn faults_that_were_taken_back_hit_nothing() {
     w.rdma.raw.model.clear_faults();
     w.message(8, b"x");
     assert_eq!(w.rdma.poll(&mut w.send)[63] >> 4, 0);
+}
+
+#[test]
+fn a_message_that_has_to_wait_for_its_receiver_counts_once_and_arrives_corrupted() {
+    let cq = crate::connections::CQ;
+    let wish = QpWish { rnr_retry: 7, ..QpWish::default() };
+    for (skip, expected) in [(0, b"Same"), (1, b"same")] {
+        let mut p = crate::connections::pair_with(wish, cq);
+        p.rdma.raw.model.inject_data(DataFault::CorruptPayload { offset: 0, xor: 0x20 }, skip);
+        p.rdma.send(&mut p.a, signalled(&inline(b"same")));
+        p.rdma.raw.model.step(100_000);
+        p.recv(64);
+        assert_eq!(p.rdma.poll(&mut p.cq_b)[63] >> 4, 2);
+        assert_eq!(&p.to.bytes(0, 4), expected, "skip {skip}");
+    }
 }
