@@ -99,8 +99,8 @@ impl Qp {
         let (dev, qpn) = (self.dev(), self.qpn);
         let limits = Limits::of(dev);
         let mut opt_param_mask = 0;
-        let mut qpc = base(attr.qp_access_flags);
-        if given.contains(QpAttrMask::ACCESS_FLAGS) {
+        let mut qpc = base(access_in_force(attr));
+        if given.intersects(QpAttrMask::ACCESS_FLAGS | QpAttrMask::MAX_DEST_RD_ATOMIC) {
             opt_param_mask |= OptParam::RRE.0 | OptParam::RWE.0 | OptParam::RAE.0;
         }
         match to {
@@ -191,6 +191,14 @@ fn merge(old: &QpAttr, new: &QpAttr, mask: QpAttrMask) -> QpAttr {
         MAX_DEST_RD_ATOMIC => max_dest_rd_atomic, DEST_QPN => dest_qp_num,
     );
     out
+}
+
+/// What the peer may do: no reads and atomics while there is no room for any, as in Linux.
+fn access_in_force(attr: &QpAttr) -> AccessFlags {
+    match attr.max_dest_rd_atomic {
+        0 => attr.qp_access_flags & AccessFlags::REMOTE_WRITE,
+        _ => attr.qp_access_flags,
+    }
 }
 
 /// What each transition's context says: how to run, and what the peer may do.

@@ -289,6 +289,7 @@ fn outstanding_reads_that_are_no_power_of_two_are_rounded_to_the_safe_side() {
         // SAFETY: a query names no memory and takes nothing away.
         let qpc = unsafe { dev.general_cmd(&mlx5::hw::cmd::QueryQp { qpn: qp.qp_num() }) }.unwrap();
         assert_eq!((qpc.log_rra_max(), qpc.log_sra_max()), (responder, requester), "{asked}");
+        assert_eq!((qpc.rre(), qpc.rwe()), (asked != 0, true), "{asked}: reads need room for them");
     }
     drop((cq, pd));
     crate::support::close(&port, dev);
