@@ -80,7 +80,7 @@ fn batches(log: u32) -> impl Strategy<Value = Vec<(u32, u32)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::default())]
 
     #[test]
     fn entries_of_64_bytes_come_once_and_in_order(
