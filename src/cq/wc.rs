@@ -169,7 +169,7 @@ impl Wc {
 }
 
 const _: () = {
-    assert!(size_of::<Wc>() == 48 && align_of::<Wc>() == 8);
+    assert!(size_of::<Wc>() == 48 && align_of::<Wc>() == align_of::<u64>());
     assert!(offset_of!(Wc, wr_id) == 0 && offset_of!(Wc, status) == 8 && offset_of!(Wc, opcode) == 12);
     assert!(offset_of!(Wc, vendor_err) == 16 && offset_of!(Wc, byte_len) == 20 && offset_of!(Wc, imm_data) == 24);
     assert!(offset_of!(Wc, qp_num) == 28 && offset_of!(Wc, src_qp) == 32 && offset_of!(Wc, wc_flags) == 36);
