@@ -66,12 +66,14 @@ impl Pages {
     /// Gives what the firmware asks for at a stage of the bring-up.
     ///
     /// # Errors
-    /// `Protocol` if it asks for more than the user allows, and those of the commands.
+    /// `Protocol` for a negative number, `Invalid` for more than the user allows, and those of the commands.
     pub(crate) fn satisfy(&self, control: &Control, stage: PagesStage) -> Result<(), Error> {
         let wanted = control.exec(&QueryPages { stage })?;
         match u32::try_from(wanted.num_pages) {
             Err(_) => Err(Error::Protocol { what: "a negative number of pages to start with" }),
-            Ok(n) if !self.allowed(control, n) => Err(Error::Protocol { what: "more pages wanted than allowed" }),
+            Ok(n) if !self.allowed(control, n) => {
+                Err(Error::Invalid { what: "max_pages is less than the firmware asks for" })
+            }
             Ok(n) => self.give(control, wanted.func_id, n),
         }
     }

@@ -125,7 +125,7 @@ fn a_firmware_that_wants_more_than_allowed_gets_nothing() {
     let mut config = DeviceConfig::new(VF);
     config.max_pages = 1000;
     let error = open(&model, config).unwrap_err();
-    assert_eq!(error, Error::Protocol { what: "more pages wanted than allowed" });
+    assert_eq!(error, Error::Invalid { what: "max_pages is less than the firmware asks for" });
     assert_clean(&model, "unwound");
 }
 

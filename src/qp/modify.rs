@@ -62,7 +62,8 @@ impl Qp {
     /// `Invalid` (EINVAL) for a transition that is not there, a required attribute missing from `mask`, one in it that does not
     /// belong there, a value out of range, a `cur_qp_state` that is not the state;
     /// `Unsupported` (EOPNOTSUPP) for alternate paths and for transitions that verbs define but that are not built;
-    /// what the device answers, with the queue pair in the state it was.
+    /// what the device answers, with the queue pair in the state it was. After a command without an answer the device may have
+    /// moved on all the same: [`query`](Self::query) tells, and destroying the queue pair is always right.
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
         if !QpAttrMask::all().contains(mask) {
             return invalid("unknown bit in attr_mask");
