@@ -296,74 +296,44 @@ impl Plain for Qp2Rst {
     fn read(&self, _: &Qp2rstOut) {}
 }
 
-/// Moves a QP from reset to initialised.
-#[derive(Clone, Copy, Debug)]
-pub struct Rst2Init {
-    /// Number of the QP.
-    pub qpn: u32,
-    /// Optional fields that `qpc` sets: bits of [`OptParam`](crate::qpc::OptParam).
-    pub opt_param_mask: u32,
-    /// The fields that the transition sets.
-    pub qpc: Qpc,
+/// Declares a command that moves a QP on, with the fields that its new state needs.
+macro_rules! transition {
+    ($(#[$doc:meta])* $name:ident, $opcode:expr, $input:ident, $output:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name {
+            /// Number of the QP.
+            pub qpn: u32,
+            /// Optional fields that `qpc` sets: bits of [`OptParam`](crate::qpc::OptParam).
+            pub opt_param_mask: u32,
+            /// The fields that the transition sets.
+            pub qpc: Qpc,
+        }
+
+        impl Plain for $name {
+            const CODE: Opcode = $opcode;
+            type In = $input;
+            type Reply = $output;
+            type Value = ();
+            fn fill(&self, input: &mut $input) {
+                input.set_qpn(self.qpn);
+                input.set_opt_param_mask(self.opt_param_mask);
+                input.set_qpc(self.qpc);
+            }
+            fn read(&self, _: &$output) {}
+        }
+    };
 }
 
-impl Plain for Rst2Init {
-    const CODE: Opcode = Opcode::RST2INIT_QP;
-    type In = Rst2initQpIn;
-    type Reply = Rst2initQpOut;
-    type Value = ();
-    fn fill(&self, input: &mut Rst2initQpIn) {
-        input.set_qpn(self.qpn);
-        input.set_opt_param_mask(self.opt_param_mask);
-        input.set_qpc(self.qpc);
-    }
-    fn read(&self, _: &Rst2initQpOut) {}
-}
-
-/// Moves a QP from initialised to ready to receive.
-#[derive(Clone, Copy, Debug)]
-pub struct Init2Rtr {
-    /// Number of the QP.
-    pub qpn: u32,
-    /// Optional fields that `qpc` sets: bits of [`OptParam`](crate::qpc::OptParam).
-    pub opt_param_mask: u32,
-    /// The fields that the transition sets.
-    pub qpc: Qpc,
-}
-
-impl Plain for Init2Rtr {
-    const CODE: Opcode = Opcode::INIT2RTR_QP;
-    type In = Init2rtrQpIn;
-    type Reply = Init2rtrQpOut;
-    type Value = ();
-    fn fill(&self, input: &mut Init2rtrQpIn) {
-        input.set_qpn(self.qpn);
-        input.set_opt_param_mask(self.opt_param_mask);
-        input.set_qpc(self.qpc);
-    }
-    fn read(&self, _: &Init2rtrQpOut) {}
-}
-
-/// Moves a QP from ready to receive to ready to send.
-#[derive(Clone, Copy, Debug)]
-pub struct Rtr2Rts {
-    /// Number of the QP.
-    pub qpn: u32,
-    /// Optional fields that `qpc` sets: bits of [`OptParam`](crate::qpc::OptParam).
-    pub opt_param_mask: u32,
-    /// The fields that the transition sets.
-    pub qpc: Qpc,
-}
-
-impl Plain for Rtr2Rts {
-    const CODE: Opcode = Opcode::RTR2RTS_QP;
-    type In = Rtr2rtsQpIn;
-    type Reply = Rtr2rtsQpOut;
-    type Value = ();
-    fn fill(&self, input: &mut Rtr2rtsQpIn) {
-        input.set_qpn(self.qpn);
-        input.set_opt_param_mask(self.opt_param_mask);
-        input.set_qpc(self.qpc);
-    }
-    fn read(&self, _: &Rtr2rtsQpOut) {}
-}
+transition!(
+    /// Moves a QP from reset to initialised.
+    Rst2Init, Opcode::RST2INIT_QP, Rst2initQpIn, Rst2initQpOut
+);
+transition!(
+    /// Moves a QP from initialised to ready to receive.
+    Init2Rtr, Opcode::INIT2RTR_QP, Init2rtrQpIn, Init2rtrQpOut
+);
+transition!(
+    /// Moves a QP from ready to receive to ready to send.
+    Rtr2Rts, Opcode::RTR2RTS_QP, Rtr2rtsQpIn, Rtr2rtsQpOut
+);

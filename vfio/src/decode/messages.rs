@@ -119,11 +119,15 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hw/src/cmd");
         for file in std::fs::read_dir(folder).expect("the commands' sources") {
             let source = std::fs::read_to_string(file.expect("a file").path()).expect("text");
-            let names = source.lines().filter_map(|l| l.trim().split_once("ODE: Opcode = Opcode::"));
+            let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let named = code.flat_map(|line| line.split("Opcode::").skip(1));
+            let names = named.filter_map(|rest| {
+                rest.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')).next()
+            });
             // Rust's name of `2ERR_QP` is `QP_2ERR`.
-            declared.extend(names.map(|(_, name)| match name.trim_end_matches(';').strip_prefix("QP_") {
+            declared.extend(names.filter(|name| !name.is_empty()).map(|name| match name.strip_prefix("QP_") {
                 Some(to) => format!("{to}_QP"),
-                None => name.trim_end_matches(';').to_owned(),
+                None => name.to_owned(),
             }));
         }
         assert!(declared.len() > 35, "{declared:?}");
