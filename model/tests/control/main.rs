@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod bringup;
+#[path = "../common/bytes.rs"]
+mod bytes;
 mod delivery;
 mod driver;
 mod faults;

@@ -1,6 +1,8 @@
 //! The data path of the model, driven by raw bytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../common/bytes.rs"]
+mod bytes;
 mod completions;
 mod connections;
 mod errors;
