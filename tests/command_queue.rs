@@ -230,15 +230,18 @@ fn page_requests_are_served_while_a_command_waits_and_on_demand() {
 #[test]
 fn a_page_request_beyond_reason_is_refused() {
     let model = model();
-    let device = device(&model);
-    for pages in [i32::MAX, 1 << 19] {
+    let mut config = config();
+    config.max_pages = 100;
+    let device = open(&model, config).unwrap();
+    // The bring-up gave 80. The last page allowed, one too many, and far too many.
+    for (pages, given, refused) in [(20, 100, 0), (1, 100, 1), (1 << 19, 100, 2), (i32::MAX, 100, 3)] {
         model.inject(Fault::PageRequest(pages));
         device.service();
+        let counters = device.page_counters();
+        assert_eq!((counters.given, counters.refused), (given, refused), "{pages} pages asked for");
     }
     let last = model.commands().last().unwrap().clone();
     assert_eq!((last.name, last.op_mod, last.slot), ("MANAGE_PAGES", 0, 31), "told that it gets none");
-    let counters = device.page_counters();
-    assert_eq!((counters.given, counters.refused), (80, 2));
     adapter(&device).unwrap();
     device.close().unwrap();
     assert_clean(&model, "closed");
