@@ -1,0 +1,63 @@
+//! The command line: arguments, output, exit codes.
+//!
+//! Exit code 0: done. 1: the job failed, or its answer is no. 2: wrong arguments, or input that could not be read.
+
+mod serve;
+mod trace;
+
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use clap::{Parser, Subcommand};
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+
+/// A software ConnectX (mlx5) function for drivers that run elsewhere.
+#[derive(Debug, Parser)]
+#[command(name = "mlx5-model", version, after_help = MAIN_EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Cmd,
+}
+
+const MAIN_EXAMPLES: &str = "\
+Examples:
+  mlx5-model serve --socket /tmp/mlx5.sock       a function for QEMU's vfio-user-pci
+  mlx5-model trace --diff linux.log ours.log     what two drivers asked of a function, compared
+
+Exit codes: 0 done, 1 the job failed or its answer is no, 2 wrong arguments or unreadable input.";
+
+#[derive(Debug, Subcommand)]
+enum Cmd {
+    /// Serves the function over vfio-user, to QEMU or any other client
+    Serve(serve::Args),
+    /// Reads and compares traces of commands
+    Trace(trace::Args),
+}
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+enum Failure {
+    /// The arguments or the input are wrong: exit code 2.
+    Usage(String),
+    /// The job failed: exit code 1.
+    Job(String),
+}
+
+/// Runs the program with the arguments of the process.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Cmd::Serve(args) => serve::run(&args),
+        Cmd::Trace(args) => trace::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Job(message)) => report(1, &message),
+        Err(Failure::Usage(message)) => report(2, &message),
+    }
+}
+
+fn report(code: u8, message: &str) -> ExitCode {
+    anstream::eprintln!("{ERROR}error:{ERROR:#} {message}");
+    ExitCode::from(code)
+}
