@@ -1,0 +1,92 @@
+"""What a job works with: tools, kernels, guests and served functions; and the rows of its result."""
+
+import itertools
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import guest
+import initramfs
+import model
+import processes
+import provision
+from errors import LabError
+from kernels import Kernel
+
+HERE = Path(__file__).resolve().parent
+PROJECT = HERE.parent.parent
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the result: a job, in one combination of what it varies."""
+
+    job: str
+    combination: str
+    faults: list[str]
+    """What is wrong; none when it passed."""
+    seconds: float
+
+
+class Lab:
+    """The lab of one run. A job is a module `job_NAME.py` with a function `run(lab) -> list[Row]`."""
+
+    def __init__(self, say: Callable[[str], None]):
+        """Fetches and builds what is missing, both at once."""
+        self.logs = PROJECT / "target" / "lab"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        # Socket paths are short of room (108 bytes), so this folder is not one of the project's.
+        self.temp = Path(tempfile.mkdtemp(prefix="mlx5-lab-"))
+        self._processes = processes.Processes()
+        self._numbers = itertools.count()
+        self.cache = provision.cache_folder()
+        with ThreadPoolExecutor() as pool:
+            building = pool.submit(model.build, PROJECT)
+            self.tools, files = provision.provision(self.cache, say)
+            self.model_program = building.result()
+        self.kernels = [Kernel(f, self.tools) for f in files]
+
+    def close(self, keep: bool = False) -> None:
+        """Ends every process and removes the run's files, except the logs."""
+        self._processes.end_all()
+        if not keep:
+            shutil.rmtree(self.temp, ignore_errors=True)
+
+    def initrd(self, kernel: Kernel, script: str, modules: list[str]) -> Path:
+        """An initramfs whose init runs `script`, with `modules` and what they need."""
+        target = self.temp / f"{next(self._numbers)}.cpio"
+        initramfs.build(target, self.tools.busybox, HERE / "init.sh", script, kernel.modules(modules))
+        return target
+
+    def serve(self, name: str, *args: str) -> model.Model:
+        """Starts `mlx5-model serve` with these arguments; a context manager. `name` is for its log files."""
+        socket = self.temp / f"{next(self._numbers)}.sock"
+        return model.Model(self._processes, self.model_program, self.logs / name, socket, list(args))
+
+    def guest(self, name: str, args: list[str], seconds: float = 90) -> guest.GuestRun:
+        """Runs a guest with these arguments of QEMU (see `guest.linux` and `guest.function_device`)."""
+        return guest.run(self._processes, self.tools.qemu, args, self.logs / f"{name}.serial.log", seconds)
+
+    def rows(self, job: str, combinations: dict[str, Callable[[], list[str]]]) -> list[Row]:
+        """Runs each combination, as many at once as there are processors. Each returns its faults."""
+
+        def one(item: tuple[str, Callable[[], list[str]]]) -> Row:
+            start = time.monotonic()
+            try:
+                faults = item[1]()
+            except LabError as error:
+                faults = [str(error)]
+            return Row(job, item[0], faults, time.monotonic() - start)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            futures = [pool.submit(one, item) for item in combinations.items()]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                self._processes.end_all()
+                raise
