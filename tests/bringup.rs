@@ -26,7 +26,7 @@ fn row(record: &CommandRecord) -> String {
 
 #[test]
 fn commands_slots_and_lengths_are_those_of_linux() {
-    let caps = CapConfig { roce: false, driver_version: false, ..CapConfig::default() };
+    let caps = CapConfig { roce: false, atomic: false, driver_version: false, ..CapConfig::default() };
     let model = Model::new(ModelConfig { caps, ..ModelConfig::default() });
     let mut config = DeviceConfig::new(VF);
     config.completion_vectors = 0;

@@ -9,7 +9,10 @@ use crate::hca::ROCE_ADDRESSES;
 pub(crate) const CAP_BYTES: usize = 4096;
 /// Capability types.
 pub(crate) const TYPE_GENERAL: u16 = 0;
+pub(crate) const TYPE_ATOMIC: u16 = 3;
 pub(crate) const TYPE_ROCE: u16 = 4;
+/// The byte of the atomic page whose two top bits are `atomic_req_8B_endianness_mode`.
+const ATOMIC_MODE_AT: usize = 0x8;
 
 /// One capability of the general page: byte, bit in it, width; current and maximum value.
 struct Cap {
@@ -23,6 +26,8 @@ struct Cap {
 /// The capability pages.
 pub(crate) struct Caps {
     general: Vec<Cap>,
+    /// The atomic page in force; its maximum differs in the endianness mode alone.
+    atomic: Option<Vec<u8>>,
     roce: Option<Vec<u8>>,
 }
 
@@ -46,7 +51,11 @@ impl Caps {
             current: *value,
             max: *value,
         });
-        let mut caps = Self { general: fixed.collect(), roce: config.roce.then(roce_page) };
+        let mut caps = Self {
+            general: fixed.collect(),
+            atomic: config.atomic.then(atomic_page),
+            roce: config.roce.then(roce_page),
+        };
         for (name, byte, bit, width, value) in configured(config) {
             caps.general.push(Cap { name, bit: byte * 8 + bit, width, current: value, max: value });
         }
@@ -72,9 +81,38 @@ impl Caps {
                 }
                 Some(page)
             }
+            TYPE_ATOMIC => {
+                let mut page = self.atomic.clone()?;
+                if !current {
+                    put_bits(&mut page, ATOMIC_MODE_AT * 8, 2, 1);
+                }
+                Some(page)
+            }
             TYPE_ROCE => self.roce.clone(),
             _ => None,
         }
+    }
+
+    /// Whether the results of atomics are scattered in the host's byte order; big-endian as they come off the wire if not.
+    pub(crate) fn atomic_results_in_host_order(&self) -> bool {
+        self.atomic.as_ref().is_some_and(|page| bits(page, ATOMIC_MODE_AT * 8, 2) == 1)
+    }
+
+    /// Puts an atomic page in force: only the endianness mode can be changed, and a driver may send the rest as zeros, as
+    /// Linux's does.
+    pub(crate) fn set_atomic(&mut self, page: &[u8]) -> Result<(), CapError> {
+        let Some(now) = self.atomic.as_mut() else { return Err(CapError::Unknown(0)) };
+        let mode = bits(page, ATOMIC_MODE_AT * 8, 2);
+        if mode > 1 {
+            return Err(CapError::Maximum("atomic_req_8B_endianness_mode"));
+        }
+        let set = |at: usize, byte: u8| if at == ATOMIC_MODE_AT { byte & 0x3f } else { byte };
+        let strange = |(at, byte): (usize, &u8)| !matches!(set(at, *byte), 0) && set(at, *byte) != set(at, now[at]);
+        if let Some(at) = page.iter().enumerate().position(strange) {
+            return Err(CapError::Unknown(at));
+        }
+        put_bits(now, ATOMIC_MODE_AT * 8, 2, mode);
+        Ok(())
     }
 
     /// Puts a general page in force.
@@ -143,7 +181,7 @@ const SIZES: [Value; 21] = [
     ("log_max_current_uc_list", 0x7f, 3, 5, 4),
 ];
 
-fn configured(config: &CapConfig) -> [Value; 14] {
+fn configured(config: &CapConfig) -> [Value; 15] {
     // Object numbers have 24 bits.
     let [eq, cq, qp, mkey, pd] = config.log_max.map(|log| u64::from(log.min(24)));
     [
@@ -158,10 +196,19 @@ fn configured(config: &CapConfig) -> [Value; 14] {
         ("log_max_eq_sz", 0x1c, 0, 8, config.log_max_eq_sz.into()),
         ("cq_oi", 0x44, 0, 1, config.cq_oi.into()),
         ("roce", 0x43, 5, 1, config.roce.into()),
+        ("atomic", 0x43, 6, 1, config.atomic.into()),
         ("driver_version", 0x4c, 1, 1, config.driver_version.into()),
         ("page_request_disable", 0x0, 6, 1, config.page_request_disable.into()),
         ("num_ports", 0x37, 0, 8, config.num_ports.into()),
     ]
+}
+
+fn atomic_page() -> Vec<u8> {
+    let mut page = vec![0; CAP_BYTES];
+    put_bits(&mut page, ATOMIC_MODE_AT * 8 + 6, 1, 1); // supported_atomic_req_8B_endianness_mode_1
+    put_bits(&mut page, 0x12 * 8, 16, 0x3); // atomic_operations: compare and swap, fetch and add
+    put_bits(&mut page, 0x16 * 8, 16, 0x8); // atomic_size_qp: 8 bytes
+    page
 }
 
 fn roce_page() -> Vec<u8> {
@@ -195,6 +242,26 @@ mod tests {
         assert_eq!(caps.set_general(&fewer), Ok(()));
         assert_eq!(caps.current("log_max_qp"), 10);
         assert_eq!(caps.page(TYPE_GENERAL, true).unwrap(), fewer);
+    }
+
+    #[test]
+    fn the_endianness_mode_of_atomics_can_be_set_and_nothing_else_of_their_page() {
+        let mut caps = Caps::new(&CapConfig::default());
+        assert!(!caps.atomic_results_in_host_order());
+        let mut page = vec![0; CAP_BYTES];
+        put_bits(&mut page, 64, 2, 1);
+        assert_eq!(caps.set_atomic(&page), Ok(()));
+        assert!(caps.atomic_results_in_host_order());
+        let current = caps.page(TYPE_ATOMIC, true).unwrap();
+        assert_eq!((bits(&current, 64, 2), bits(&current, 144, 16), bits(&current, 176, 16)), (1, 3, 8));
+        assert_eq!(caps.set_atomic(&current), Ok(()));
+        put_bits(&mut page, 64, 2, 2);
+        assert_eq!(caps.set_atomic(&page), Err(CapError::Maximum("atomic_req_8B_endianness_mode")));
+        let mut more = current;
+        put_bits(&mut more, 144, 16, 7);
+        assert_eq!(caps.set_atomic(&more), Err(CapError::Unknown(0x13)));
+        let none = Caps::new(&CapConfig { atomic: false, ..CapConfig::default() });
+        assert_eq!(none.page(TYPE_ATOMIC, true), None);
     }
 
     #[test]

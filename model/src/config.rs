@@ -56,6 +56,8 @@ pub struct CapConfig {
     pub cq_oi: bool,
     /// `roce`: the function has RoCE; its own capability page then exists.
     pub roce: bool,
+    /// `atomic`: the function does 8-byte atomics; their own capability page then exists.
+    pub atomic: bool,
     /// `driver_version`: SET_DRIVER_VERSION exists.
     pub driver_version: bool,
     /// `page_request_disable`: firmware never asks for pages by an event.
@@ -74,6 +76,7 @@ impl Default for CapConfig {
             log_max_eq_sz: 16,
             cq_oi: true,
             roce: true,
+            atomic: true,
             driver_version: true,
             page_request_disable: false,
             num_ports: 1,

@@ -2,7 +2,7 @@
 
 use super::{Reject, own_function};
 use crate::bytes::{be16, be32, bits, put_bits, put32};
-use crate::caps::{CapError, TYPE_GENERAL};
+use crate::caps::{CapError, TYPE_ATOMIC, TYPE_GENERAL};
 use crate::device::Device;
 use crate::hca::{Hca, HcaState};
 use crate::violation::ViolationKind;
@@ -81,12 +81,14 @@ pub(super) fn set_cap(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
     own_function(input)?;
     let kind = be16(input, 6) >> 1;
     let page = &input[0x10..];
-    if kind != TYPE_GENERAL {
+    let now = dev.hca.caps.page(kind, true).ok_or(Reject::CapType)?;
+    let done = match kind {
+        TYPE_GENERAL => dev.hca.caps.set_general(page),
+        TYPE_ATOMIC => dev.hca.caps.set_atomic(page),
         // No capability of the other types can be changed.
-        let now = dev.hca.caps.page(kind, true).ok_or(Reject::CapType)?;
-        return if now == page { Ok(()) } else { Err(Reject::CapMaximum) };
-    }
-    dev.hca.caps.set_general(page).map_err(|error| match error {
+        _ => return if now == page { Ok(()) } else { Err(Reject::CapMaximum) },
+    };
+    done.map_err(|error| match error {
         CapError::Maximum(_) => Reject::CapMaximum,
         CapError::Unknown(_) => Reject::CapUnknown,
         CapError::Checksum => Reject::CapChecksum,
