@@ -8,12 +8,12 @@ the machine works here. apt checks the signature of what it downloads.
 import os
 import re
 import shutil
-import subprocess
 import urllib.parse
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import processes
 from errors import LabError
 
 RELEASE = "trixie"
@@ -46,7 +46,7 @@ def find_source(etc: Path = Path("/etc/apt")) -> Source:
         return Source(mirror, default_keys)
     files = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))]
     for file in files:
-        if not file.is_file():
+        if not file.is_file() or file.suffix not in (".list", ".sources"):
             continue
         text = file.read_text(encoding="utf-8", errors="replace")
         entries = deb822_entries(text) if file.suffix == ".sources" else list_entries(text)
@@ -132,16 +132,15 @@ class Apt:
 
     def _run(self, *words: str, archives: Path | None = None, cwd: Path | None = None) -> str:
         command = ["apt-get", "-q", *self._options(archives or self.state / "archives"), *words]
-        result = subprocess.run(
-            command, cwd=cwd, env=os.environ | {"LC_ALL": "C"}, stdin=subprocess.DEVNULL, capture_output=True, text=True
-        )
-        if result.returncode != 0:
-            tail = "\n  ".join((result.stdout + result.stderr).strip().splitlines()[-8:])
+        code, out, err = processes.run(command, cwd=cwd, env=os.environ | {"LC_ALL": "C"})
+        output = out.decode(errors="replace")
+        if code != 0:
+            tail = "\n  ".join((output + err).strip().splitlines()[-8:])
             raise LabError(
                 f"`apt-get {' '.join(words)}` failed. The packages come from {self.source.uri}; MLX5_LAB_MIRROR names "
                 f"another mirror. apt said:\n  {tail}"
             )
-        return result.stdout
+        return output
 
     def closure(self, suite: str, package: str) -> list[tuple[str, str]]:
         """(name, version) of what `package` of `suite` needs, itself included."""
@@ -169,13 +168,12 @@ def unpack(archives: Path, root: Path) -> None:
     root.mkdir(parents=True)
 
     def extract(deb: Path) -> None:
-        result = subprocess.run(["dpkg-deb", "-x", deb, root], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if result.returncode != 0:
-            raise LabError(f"{deb.name} could not be unpacked: {result.stderr.strip()}")
+        code, _, err = processes.run(["dpkg-deb", "-x", str(deb), str(root)])
+        if code != 0:
+            raise LabError(f"{deb.name} could not be unpacked: {err.strip()}")
 
     debs = sorted(archives.glob("*.deb"))
     if not debs:
         raise LabError(f"apt downloaded no package into {archives}")
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(extract, debs))
+    processes.together([partial(extract, deb) for deb in debs])
     shutil.rmtree(archives)

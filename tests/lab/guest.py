@@ -41,7 +41,7 @@ def linux(image: Path, initrd: Path, append: str = "") -> list[str]:
     return ["-kernel", str(image), "-initrd", str(initrd), "-append", f"{APPEND} {append}".strip()]
 
 
-def run(started: processes.Processes, qemu: list[str], args: list[str], log: Path, seconds: float) -> GuestRun:
+def run(qemu: list[str], args: list[str], log: Path, seconds: float) -> GuestRun:
     """Runs a guest until it powers off or exits. Its memory is shared, so that a served function can reach it."""
     machine = [
         "-machine", "q35,memory-backend=ram0",
@@ -51,8 +51,9 @@ def run(started: processes.Processes, qemu: list[str], args: list[str], log: Pat
         "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
     ]  # fmt: skip
     start = time.monotonic()
-    process = started.start([*qemu, *machine, *args], log)
+    with open(log, "wb") as sink:
+        process = processes.start([*qemu, *machine, *args], sink)
     ended = processes.wait(process, seconds)
-    started.end(process)
+    processes.end(process)
     serial = log.read_text(encoding="utf-8", errors="replace")
     return GuestRun(serial, process.returncode if ended else None, time.monotonic() - start, log)

@@ -4,9 +4,9 @@ import lzma
 import os
 import re
 import struct
-import subprocess
 from pathlib import Path
 
+import processes
 from errors import LabError
 from provision import KernelFiles, Tools
 
@@ -72,10 +72,10 @@ class Kernel:
     def _decompress(self, data: bytes) -> bytes:
         if not self._zstd:
             raise LabError("zstd is missing: install it, or unset MLX5_LAB_QEMU to have it fetched")
-        result = subprocess.run([*self._zstd, "-dcq"], input=data, capture_output=True)
-        if result.returncode != 0:
-            raise LabError(f"zstd failed: {result.stderr.decode(errors='replace').strip()}")
-        return result.stdout
+        code, out, err = processes.run([*self._zstd, "-dcq"], data)
+        if code != 0:
+            raise LabError(f"zstd failed: {err.strip()}")
+        return out
 
 
 def module_name(path: Path) -> str:

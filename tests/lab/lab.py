@@ -1,13 +1,12 @@
 """What a job works with: tools, kernels, guests and served functions; and the rows of its result."""
 
 import itertools
-import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import guest
@@ -40,20 +39,18 @@ class Lab:
         """Fetches and builds what is missing, both at once."""
         self.logs = PROJECT / "target" / "lab"
         self.logs.mkdir(parents=True, exist_ok=True)
+        cache = provision.cache_folder()
+        (self.tools, files), self.model_program = processes.together(
+            [partial(provision.provision, cache, say), partial(model.build, PROJECT)]
+        )
+        self.kernels = [Kernel(f, self.tools) for f in files]
         # Socket paths are short of room (108 bytes), so this folder is not one of the project's.
         self.temp = Path(tempfile.mkdtemp(prefix="mlx5-lab-"))
-        self._processes = processes.Processes()
         self._numbers = itertools.count()
-        self.cache = provision.cache_folder()
-        with ThreadPoolExecutor() as pool:
-            building = pool.submit(model.build, PROJECT)
-            self.tools, files = provision.provision(self.cache, say)
-            self.model_program = building.result()
-        self.kernels = [Kernel(f, self.tools) for f in files]
 
     def close(self, keep: bool = False) -> None:
         """Ends every process and removes the run's files, except the logs."""
-        self._processes.end_all()
+        processes.end_all()
         if not keep:
             shutil.rmtree(self.temp, ignore_errors=True)
 
@@ -66,27 +63,21 @@ class Lab:
     def serve(self, name: str, *args: str) -> model.Model:
         """Starts `mlx5-model serve` with these arguments; a context manager. `name` is for its log files."""
         socket = self.temp / f"{next(self._numbers)}.sock"
-        return model.Model(self._processes, self.model_program, self.logs / name, socket, list(args))
+        return model.Model(self.model_program, self.logs / name, socket, list(args))
 
     def guest(self, name: str, args: list[str], seconds: float = 90) -> guest.GuestRun:
         """Runs a guest with these arguments of QEMU (see `guest.linux` and `guest.function_device`)."""
-        return guest.run(self._processes, self.tools.qemu, args, self.logs / f"{name}.serial.log", seconds)
+        return guest.run(self.tools.qemu, args, self.logs / f"{name}.serial.log", seconds)
 
     def rows(self, job: str, combinations: dict[str, Callable[[], list[str]]]) -> list[Row]:
         """Runs each combination, as many at once as there are processors. Each returns its faults."""
 
-        def one(item: tuple[str, Callable[[], list[str]]]) -> Row:
+        def one(combination: str, call: Callable[[], list[str]]) -> Row:
             start = time.monotonic()
             try:
-                faults = item[1]()
+                faults = call()
             except LabError as error:
                 faults = [str(error)]
-            return Row(job, item[0], faults, time.monotonic() - start)
+            return Row(job, combination, faults, time.monotonic() - start)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            futures = [pool.submit(one, item) for item in combinations.items()]
-            try:
-                return [future.result() for future in futures]
-            except BaseException:
-                self._processes.end_all()
-                raise
+        return processes.together([partial(one, *item) for item in combinations.items()])

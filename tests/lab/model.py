@@ -1,8 +1,8 @@
 """Builds and starts `mlx5-model serve`, and collects its report and its trace."""
 
+import json
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +20,15 @@ def build(project: Path) -> Path:
     cargo = shutil.which("cargo")
     if not cargo:
         raise LabError("cargo is missing: install Rust, or set MLX5_LAB_MODEL to a built mlx5-model")
-    command = [cargo, "build", "--release", "-p", "mlx5-model"]
-    result = subprocess.run(command, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if result.returncode != 0:
-        raise LabError(f"`{' '.join(command)}` failed:\n{result.stderr[-4000:]}")
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or "target")
-    return project / target / "release" / "mlx5-model"
+    command = [cargo, "build", "--release", "-p", "mlx5-model", "--message-format=json-render-diagnostics"]
+    code, out, err = processes.run(command, cwd=project)
+    if code != 0:
+        raise LabError(f"`{' '.join(command)}` failed:\n{err[-4000:]}")
+    built = [json.loads(line).get("executable") for line in out.splitlines()]
+    programs = [Path(path) for path in built if path]
+    if len(programs) != 1:
+        raise LabError(f"cargo built {len(programs)} programs in mlx5-model, not one")
+    return programs[0]
 
 
 @dataclass(frozen=True)
@@ -41,32 +44,32 @@ class ModelRun:
 class Model:
     """A running `mlx5-model serve`; a context manager that ends it."""
 
-    def __init__(self, started: processes.Processes, program: Path, base: Path, socket: Path, args: list[str]):
+    def __init__(self, program: Path, base: Path, socket: Path, args: list[str]):
         """Starts the program and waits for its socket. `base` is the beginning of the names of its files."""
         self.socket = socket
-        self._started = started
         self._log = base.with_name(base.name + ".model.log")
         self._report = base.with_name(base.name + ".report.log")
         self._trace = base.with_name(base.name + ".trace.log")
         for left in (self._report, self._trace):
             left.unlink(missing_ok=True)
         files = ["--socket", str(socket), "--trace", str(self._trace), "--report", str(self._report)]
-        self._process = started.start([str(program), "serve", *files, *args], self._log)
+        with open(self._log, "wb") as sink:
+            self._process = processes.start([str(program), "serve", *files, *args], sink)
         if not processes.wait_for_path(socket, self._process, 10):
-            started.end(self._process)
+            processes.end(self._process)
             raise LabError(f"mlx5-model serves nothing: {read(self._log).strip() or 'no word from it'}")
 
     def __enter__(self) -> "Model":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._started.end(self._process)
+        processes.end(self._process)
         self.socket.unlink(missing_ok=True)
 
     def finish(self, seconds: float = 10) -> ModelRun:
         """Waits for the end, which comes when the client disconnects, and returns what it reported."""
         ended = processes.wait(self._process, seconds)
-        self._started.end(self._process)
+        processes.end(self._process)
         report = read(self._report) or read(self._log)
         return ModelRun(self._process.returncode if ended else None, report, read(self._trace))
 

@@ -1,51 +1,65 @@
-"""Processes of a run: each in a group of its own, so that it can be ended with all that it started."""
+"""Every process of a run: each in a group of its own, ended with all that it started when the run ends, however it ends."""
 
 import os
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor
+from concurrent.futures import wait as wait_futures
 from pathlib import Path
+from typing import IO, TypeVar
 
 from errors import LabError
 
+T = TypeVar("T")
+_lock = threading.Lock()
+_live: list[subprocess.Popen[bytes]] = []
+_closed = False
 
-class Processes:
-    """Every process that a run started and that may still live."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._live: list[subprocess.Popen[bytes]] = []
-        self._closed = False
+def start(command: list[str], stdout: IO[bytes] | int, stderr: int = subprocess.STDOUT, **more) -> subprocess.Popen[bytes]:
+    """Starts a program, without input unless `more` (see `subprocess.Popen`) says otherwise."""
+    with _lock:
+        if _closed:
+            raise LabError("the run is being ended")
+        settings = {"stdin": subprocess.DEVNULL} | more
+        try:
+            process = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True, **settings)
+        except OSError as error:
+            raise LabError(f"{command[0]} does not start: {error}") from error
+        _live.append(process)
+    return process
 
-    def start(self, command: list[str], output: Path) -> subprocess.Popen[bytes]:
-        """Starts a program without input; what it prints goes to the file `output`."""
-        with self._lock, open(output, "wb") as sink:
-            if self._closed:
-                raise LabError("the run is being ended")
-            try:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
-                )
-            except OSError as error:
-                raise LabError(f"{command[0]} does not start: {error}") from error
-            self._live.append(process)
-        return process
 
-    def end(self, process: subprocess.Popen[bytes]) -> None:
-        """Kills what is left of a process and its group."""
-        with self._lock:
-            if process in self._live:
-                self._live.remove(process)
-                kill_group(process)
+def run(command: list[str], data: bytes = b"", **more) -> tuple[int, bytes, str]:
+    """Runs a program to its end with `data` as input: exit code, what it wrote to stdout, and to stderr."""
+    process = start(command, subprocess.PIPE, subprocess.PIPE, stdin=subprocess.PIPE, **more)
+    try:
+        out, err = process.communicate(data)
+    finally:
+        end(process)
+    return process.returncode, out, err.decode(errors="replace")
 
-    def end_all(self) -> None:
-        """Kills every process, and lets no new one start."""
-        with self._lock:
-            self._closed = True
-            for process in self._live:
-                kill_group(process)
-            self._live.clear()
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kills what is left of a process and its group."""
+    with _lock:
+        if process in _live:
+            _live.remove(process)
+    kill_group(process)
+
+
+def end_all() -> None:
+    """Kills every process, and lets no new one start."""
+    global _closed
+    with _lock:
+        _closed = True
+        left = list(_live)
+        _live.clear()
+    for process in left:
+        kill_group(process)
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -66,9 +80,27 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 def wait_for_path(path: Path, process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Whether `path` appeared in time, while `process` ran."""
-    end = time.monotonic() + seconds
+    limit = time.monotonic() + seconds
     while not path.exists():
-        if process.poll() is not None or time.monotonic() > end:
+        if process.poll() is not None or time.monotonic() > limit:
             return False
         time.sleep(0.01)
     return True
+
+
+def together(calls: list[Callable[[], T]]) -> list[T]:
+    """Makes the calls, as many at once as there are processors, and returns their results in order.
+
+    The first that fails, or an interrupt, ends the run: everything that still runs is killed.
+    """
+    with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
+        futures = [pool.submit(call) for call in calls]
+        try:
+            done, _ = wait_futures(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_all()
+            raise

@@ -5,15 +5,15 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import apt
+import processes
 from errors import LabError
 
 # Which kernels, by the name they have here: the suite to take Debian's package of the newest cloud kernel from.
@@ -95,8 +95,7 @@ def fetch(cache: Path, parts: list[str], say: Callable[[str], None]) -> None:
                 fetch_kernel(source, KERNELS[part.removeprefix("kernel-")], root)
             root.rename(cache / part)
 
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(one, parts))
+        processes.together([partial(one, part) for part in parts])
 
 
 def fetch_kernel(source: apt.Apt, suite: str, root: Path) -> None:
@@ -129,15 +128,13 @@ def named_tools(qemu: Path) -> Tools:
 
 def check_qemu(qemu: list[str]) -> None:
     """QEMU must run and be new enough for vfio-user-pci."""
-    try:
-        result = subprocess.run([*qemu, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    except OSError as error:
-        raise LabError(f"{qemu[0]} does not run: {error}") from error
-    version = re.search(r"version (\d+)\.(\d+)", result.stdout)
+    _, out, err = processes.run([*qemu, "--version"])
+    said = out.decode(errors="replace") + err
+    version = re.search(r"version (\d+)\.(\d+)", said)
     if not version or (int(version[1]), int(version[2])) < QEMU_MINIMUM:
         raise LabError(
-            f"QEMU {'.'.join(map(str, QEMU_MINIMUM))} or newer is needed, for vfio-user-pci. `{qemu[-1]} --version` said: "
-            f"{(result.stdout + result.stderr).strip() or 'nothing'}"
+            f"QEMU {'.'.join(map(str, QEMU_MINIMUM))} or newer is needed, for vfio-user-pci. This one says: "
+            f"{said.strip() or 'nothing'}"
         )
 
 

@@ -1,0 +1,133 @@
+"""Judges what a guest's kernel logged, what the function was asked for, and how it ended. Each function returns faults."""
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from model import ModelRun
+
+# Levels up to this one are warnings and worse (the kernel's KERN_WARNING).
+WARNING = 4
+BAD_WORDS = re.compile(r"WARNING:|BUG:|Oops|Call Trace|refcount|leak|fail|error|time[d ]*out|unable|\bnot return", re.I)
+# What the model's report must give as 0.
+REPORTED = ("violations", "objects left", "pages left")
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A line that a sound run may log, and why."""
+
+    pattern: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command as the function got it. Lengths are in bytes."""
+
+    slot: int
+    name: str
+    opcode: int
+    op_mod: int
+    input_length: int
+    output_length: int
+
+    def __str__(self) -> str:
+        return f"{self.slot} {self.name} {self.opcode:#x} {self.op_mod} {self.input_length} {self.output_length}"
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A command that a driver sends beyond the list: directly before the first command named `before`, and why."""
+
+    before: str
+    command: Command
+    reason: str
+
+
+def dmesg(serial: str) -> list[str] | None:
+    """The kernel's log between the marks, a line each as `<level>[time] text`; None when there is none."""
+    found = re.search(r"^@@dmesg-begin\r?\n(.*?)^@@dmesg-end", serial, re.S | re.M)
+    return found[1].replace("\r", "").splitlines() if found else None
+
+
+def dmesg_faults(lines: list[str] | None, allowed: list[Allowed]) -> list[str]:
+    """Warnings, errors and alarming words, unless allowed. A log without a word of mlx5_core is a fault too."""
+    if lines is None:
+        return ["the guest printed no kernel log"]
+    faults = []
+    for line in lines:
+        level = re.match(r"<(\d+)>", line)
+        bad = not level or int(level[1]) & 7 <= WARNING or BAD_WORDS.search(line)
+        if bad and not any(re.search(a.pattern, line) for a in allowed):
+            faults.append(f"the kernel logged: {line}")
+    if not any("mlx5_core" in line for line in lines):
+        faults.append("the kernel logged nothing of mlx5_core")
+    return faults
+
+
+def mark_faults(marks: list[str], wanted: list[str]) -> list[str]:
+    """What the guest's script said, against what it must say."""
+    return [f"the guest: {line}" for line in difference(wanted, marks)]
+
+
+def recorded_commands(text: str) -> list[Command]:
+    """The list in tests/data/linux-core-only.txt: slot, name, opcode, op_mod, input length, output length."""
+    commands = []
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            slot, name, opcode, op_mod, input_length, output_length = line.split()
+            commands.append(Command(int(slot), name, int(opcode, 16), int(op_mod), int(input_length), int(output_length)))
+    return commands
+
+
+def traced_commands(trace: str) -> tuple[list[Command], list[str]]:
+    """The commands of a trace of mlx5-model, and faults: commands that did not succeed, lines that cannot be read."""
+    commands, faults = [], []
+    form = re.compile(r"\bCMD slot=(\d+) (\w+)\((0x[0-9a-f]+)\) opmod=(\d+) uid=(\d+) inlen=(\d+) outlen=(\d+) st=(\w+)")
+    for line in trace.splitlines():
+        found = form.search(line)
+        if found:
+            numbers = int(found[3], 16), int(found[4]), int(found[6]), int(found[7])
+            commands.append(Command(int(found[1]), found[2], *numbers))
+            if int(found[8], 0) != 0:
+                faults.append(f"a command failed: {line}")
+        elif "CMD" in line:
+            faults.append(f"no line of a trace: {line}")
+    return commands, faults
+
+
+def expected_commands(recorded: list[Command], extras: list[Extra]) -> list[Command]:
+    """The recorded list with the extra commands in their places."""
+    commands = list(recorded)
+    for extra in extras:
+        place = next(i for i, command in enumerate(commands) if command.name == extra.before)
+        commands.insert(place, extra.command)
+    return commands
+
+
+def trace_faults(trace: str, expected: list[Command]) -> list[str]:
+    """Commands that failed, are missing, are too many or out of order."""
+    commands, faults = traced_commands(trace)
+    lines = difference([str(c) for c in expected], [str(c) for c in commands])
+    return faults + [f"the commands: {line}" for line in lines]
+
+
+def report_faults(served: ModelRun) -> list[str]:
+    """The function's own account: no violation, and nothing of the driver's left on it."""
+    faults = []
+    if served.exit_code is None:
+        faults.append("mlx5-model was still serving after its client had gone")
+    elif served.exit_code != 0:
+        faults.append(f"mlx5-model ended with {served.exit_code}")
+    for what in REPORTED:
+        found = re.search(rf"^\s*{what}\s+(\d+)$", served.report, re.M)
+        if not found or int(found[1]) != 0:
+            faults.append(f"the report does not say that {what} is 0:\n{served.report}")
+    return faults
+
+
+def difference(wanted: list[str], got: list[str]) -> list[str]:
+    """What is missing from `got` (`-`), and what is in it too much (`+`), in order."""
+    lines = list(difflib.unified_diff(wanted, got, "wanted", "got", lineterm="", n=0))[2:]
+    return [line for line in lines if not line.startswith("@@")]
