@@ -29,6 +29,11 @@ impl InitSegment {
     pub(crate) fn new(booted_at: u64) -> Self {
         Self { booted_at, ..Self::default() }
     }
+
+    /// Whether firmware has given up and asks for a reset.
+    pub(crate) fn asks_for_reset(&self) -> bool {
+        self.health.0 != 0 && self.health.2
+    }
 }
 
 impl Device {

@@ -33,9 +33,44 @@ pub enum Effect {
     EventLost,
     /// It completes, and its event comes this many nanoseconds later.
     EventLate(u64),
+    /// It completes, but its event names these slots instead of its own: a bit each.
+    EventForSlots(u32),
+    /// Before it completes, an event for these slots comes, and on each event queue one for this completion queue.
+    StrayEvents {
+        /// Command slots, a bit each; those that have something outstanding are left out.
+        slots: u32,
+        /// Completion queue number that need not exist.
+        cqn: u32,
+    },
     /// Firmware asks for this many pages (gives back, when negative) by an event, and executes the command when they
-    /// have come; at once when the event cannot be delivered or pages are given back.
+    /// have come; at once when the event cannot be delivered or pages are given back. A page command itself does not wait.
     PageRequest(i32),
+    /// It is executed at once, firmware then asks for this many pages (gives back, when negative) by an event, and the
+    /// command completes after the next one has; as usual when the event cannot be delivered, and for a page command.
+    Overtaken(i32),
+    /// It completes, but writes more than it was asked for: what is left of the output in the entry and of its mailbox
+    /// blocks, up to the next kibibyte, is filled with ones, the chain's pointers with it, and so are the entry's lengths
+    /// and pointers.
+    Overlong,
+    /// It completes with this dword of its output replaced.
+    Output {
+        /// Byte offset in the output, a multiple of four from 8 on.
+        at: u16,
+        /// The dword.
+        dword: u32,
+    },
+    /// The function is gone once it has taken the command: reads return all ones.
+    Removed,
+    /// The health buffer shows this from now on. A command does not complete any more, this one included, once firmware
+    /// asks for a reset.
+    Health {
+        /// Syndrome byte.
+        syndrome: u8,
+        /// Severity, 0 to 7.
+        severity: u8,
+        /// Whether firmware asks for a reset (`rfr`).
+        request_reset: bool,
+    },
 }
 
 /// A fault to [inject](crate::Model::inject).
@@ -60,7 +95,8 @@ pub enum Fault {
     },
     /// Firmware asks for pages by an event, now; gives back when negative.
     PageRequest(i32),
-    /// The health buffer shows this syndrome from now on.
+    /// The health buffer shows this syndrome from now on. Commands that are taken while firmware asks for a reset do not
+    /// complete.
     Health {
         /// Syndrome byte.
         syndrome: u8,

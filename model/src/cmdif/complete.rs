@@ -8,6 +8,9 @@ use crate::dma::DmaFault;
 use crate::eq::{self, Event, Late};
 use crate::time::Due;
 
+/// Bytes from one mailbox block to where the next may lie.
+const BLOCK_STRIDE: usize = 1024;
+
 impl Device {
     /// A command's time has come. A ticket of before a reset is stale.
     pub(crate) fn command_done(&mut self, slot: u8, ticket: u64) {
@@ -19,7 +22,8 @@ impl Device {
         }
         let at = queue + (u64::from(slot) << LOG_STRIDE);
         let entry = finish_entry(&pending);
-        if self.dma_write("command entry", at + 0x20, &entry[0x20..]).is_err() {
+        let from = if pending.overlong { 0 } else { 0x20 };
+        if self.dma_write("command entry", at + from as u64, &entry[from..]).is_err() {
             return;
         }
         self.note_done(&pending);
@@ -52,6 +56,11 @@ fn write_output(dev: &mut Device, pending: &Pending) -> Result<(), DmaFault> {
     let signed = dev.hca.checksum_on();
     for (block, data) in pending.out_blocks.iter().zip(rest.chunks(BLOCK_DATA)) {
         dev.dma_write("output mailbox", *block, data)?;
+        if pending.overlong {
+            let surplus = vec![0xff; BLOCK_STRIDE - data.len()];
+            dev.dma_write("output mailbox", *block + data.len() as u64, &surplus)?;
+            continue;
+        }
         if signed {
             let mut whole = [0; BLOCK_BYTES];
             dev.dma_read("output mailbox", *block, &mut whole)?;
@@ -69,6 +78,11 @@ fn finish_entry(pending: &Pending) -> [u8; 64] {
     if pending.delivery == 0 {
         let inline = pending.entry.out_len().min(pending.output.len()).min(INLINE);
         entry[0x20..0x20 + inline].copy_from_slice(&pending.output[..inline]);
+        if pending.overlong {
+            // Lengths, pointers, the input, and what the output does not fill.
+            entry[0x4..0x20].fill(0xff);
+            entry[0x20 + inline..0x3c].fill(0xff);
+        }
     }
     entry[0x3f] = pending.delivery << 1;
     entry[0x3d] = 0;

@@ -6,7 +6,7 @@ pub(crate) mod entry;
 use crate::bytes::be16;
 use crate::command;
 use crate::device::Device;
-use crate::eq::{self, event};
+use crate::eq::{self, Event, event};
 use crate::knobs::Effect;
 use crate::record::CommandRecord;
 use crate::time::Due;
@@ -19,6 +19,8 @@ pub(crate) const LOG_STRIDE: u32 = 6;
 const SLOTS: u32 = 1 << LOG_SLOTS;
 /// No command is longer: a page list of half a million pages.
 const MAX_LENGTH: usize = 4 << 20;
+/// The opcode of page commands.
+const MANAGE_PAGES: u16 = 0x108;
 /// The most commands kept in the trace.
 const MAX_RECORDS: usize = 1 << 16;
 
@@ -63,6 +65,8 @@ struct Pending {
     /// The event comes this many nanoseconds after the completion.
     event_delay: Option<u64>,
     hold: Hold,
+    /// More output is written than was asked for.
+    overlong: bool,
     record: Option<usize>,
 }
 
@@ -135,6 +139,7 @@ fn take(dev: &mut Device, queue: u64, slot: u8) {
         eqn: eq::subscriber(dev, event::COMMAND),
         event_delay: None,
         hold: Hold::None,
+        overlong: false,
         record: None,
         entry,
     };
@@ -242,32 +247,80 @@ fn record(dev: &mut Device, slot: u8, pending: &Pending) -> Option<usize> {
 /// Lets a fault act on the command, executes it, and arranges its completion.
 fn begin(dev: &mut Device, slot: u8, mut pending: Pending) {
     let count = dev.cmdif.count;
-    let fault = dev.faults.take(be16(pending.entry.inline_input(), 0), count);
+    let opcode = be16(pending.entry.inline_input(), 0);
+    let fault = dev.faults.take(opcode, count);
+    if fault == Some(Effect::Removed) {
+        dev.remove();
+        return;
+    }
     let mut delay = dev.config.command_ns;
-    match fault {
-        Some(Effect::Status { status, syndrome }) => pending.output = command::refusal(status, syndrome),
-        Some(Effect::Delivery(status)) => pending.delivery = status,
-        Some(Effect::Never) => pending.hold = Hold::Forever,
-        Some(Effect::Late(ns)) => delay = ns,
-        Some(Effect::AfterNext) => pending.hold = Hold::NextCommand,
-        Some(Effect::EventLost) => pending.eqn = None,
-        Some(Effect::EventLate(ns)) => pending.event_delay = Some(ns),
-        Some(Effect::PageRequest(pages)) => {
-            let heard = dev.request_pages(pages);
-            if let (true, Ok(pages)) = (heard, usize::try_from(pages)) {
-                pending.hold = Hold::Pages(dev.pages.count() + pages);
-            }
-        }
-        None => (),
+    if let Some(fault) = fault {
+        act(dev, slot, &mut pending, fault, &mut delay);
+    }
+    if dev.iseg.asks_for_reset() {
+        pending.hold = Hold::Forever;
     }
     let at_once = matches!(pending.hold, Hold::None | Hold::NextCommand);
     if at_once && pending.delivery == 0 && pending.output.is_empty() {
         pending.output = command::execute(dev, &pending.input, pending.entry.out_len());
     }
+    match fault {
+        Some(Effect::Output { at, dword }) => put_dword(&mut pending.output, at.into(), dword),
+        Some(Effect::Overtaken(pages)) if opcode != MANAGE_PAGES && dev.request_pages(pages) => {
+            pending.hold = Hold::NextCommand;
+        }
+        _ => (),
+    }
     if pending.hold == Hold::None {
         dev.clock.after(delay, Due::CommandDone { slot, ticket: pending.ticket });
     }
     dev.cmdif.slots[usize::from(slot)] = Some(pending);
+}
+
+/// What a fault does to a command before it is executed.
+fn act(dev: &mut Device, slot: u8, pending: &mut Pending, fault: Effect, delay: &mut u64) {
+    match fault {
+        Effect::Status { status, syndrome } => pending.output = command::refusal(status, syndrome),
+        Effect::Delivery(status) => pending.delivery = status,
+        Effect::Never => pending.hold = Hold::Forever,
+        Effect::Late(ns) => *delay = ns,
+        Effect::AfterNext => pending.hold = Hold::NextCommand,
+        Effect::EventLost => pending.eqn = None,
+        Effect::EventLate(ns) => pending.event_delay = Some(ns),
+        Effect::EventForSlots(slots) => {
+            if let Some(eqn) = pending.eqn.take() {
+                eq::post(dev, eqn, Event::command(slots));
+            }
+        }
+        Effect::StrayEvents { slots, cqn } => stray_events(dev, slots & !(1 << slot), cqn),
+        Effect::PageRequest(pages) => {
+            let heard = dev.request_pages(pages) && be16(pending.entry.inline_input(), 0) != MANAGE_PAGES;
+            if let (true, Ok(pages)) = (heard, usize::try_from(pages)) {
+                pending.hold = Hold::Pages(dev.pages.count() + pages);
+            }
+        }
+        Effect::Overlong => pending.overlong = true,
+        Effect::Health { syndrome, severity, request_reset } => {
+            dev.iseg.health = (syndrome, severity, request_reset);
+        }
+        Effect::Overtaken(_) | Effect::Output { .. } | Effect::Removed => (),
+    }
+}
+
+/// Events that nobody can have waited for.
+fn stray_events(dev: &mut Device, slots: u32, cqn: u32) {
+    let busy = (0..SLOTS).filter(|slot| dev.cmdif.slots[*slot as usize].is_some()).fold(0, |all, slot| all | 1 << slot);
+    eq::report(dev, Event::command(slots & !busy));
+    let eqns: Vec<u32> = dev.objects.eqs.keys().copied().collect();
+    for eqn in eqns {
+        eq::post(dev, eqn, Event::completion(cqn));
+    }
+}
+
+fn put_dword(output: &mut [u8], at: usize, dword: u32) {
+    if let Some(bytes) = output.get_mut(at..at + 4) {
+        bytes.copy_from_slice(&dword.to_be_bytes());
+    }
 }
 
 /// Pages have come, or the driver said that none will: commands that waited for them go on.

@@ -241,3 +241,88 @@ fn no_bytes_in_the_command_queue_make_the_device_panic() {
     assert!(d.broken().contains(&ViolationKind::CommandLength));
     assert!(d.model.commands().len() > 3000);
 }
+
+#[test]
+fn an_event_names_other_slots_or_comes_for_what_nobody_has() {
+    let (d, eq) = with_events(COMMAND);
+    at_next(&d, 0x107, Effect::EventForSlots(1 << 9 | 1 << 3));
+    d.pages_wanted(1);
+    assert_eq!(get(&d.eqe(eq, 4, 0).unwrap(), 0x20 * 8, 32), 1 << 9 | 1 << 3);
+    assert!(d.eqe(eq, 4, 1).is_none());
+    at_next(&d, 0x107, Effect::StrayEvents { slots: u32::MAX, cqn: 0xdead });
+    d.post(5, &query_pages(&d, 5));
+    assert_eq!(get(&d.eqe(eq, 4, 1).unwrap(), 0x20 * 8, 32), u64::from(!(1_u32 << 5)));
+    let entry = d.eqe(eq, 4, 2).unwrap();
+    assert_eq!((entry[1], get(&entry, 0x38 * 8, 32)), (0, 0xdead));
+    assert_eq!(get(&d.eqe(eq, 4, 3).unwrap(), 0x20 * 8, 32), 1 << 5, "its own comes too");
+}
+
+#[test]
+fn a_command_is_overtaken_by_the_one_that_gives_the_pages_it_asks_for() {
+    let (mut d, eq) = with_events(PAGE_REQUEST);
+    at_next(&d, 0x800, Effect::Overtaken(2));
+    d.post(1, &d.build(1, 0x800, 0, &[0; 8], 16));
+    assert!(!d.done(1));
+    assert_eq!(get(&d.eqe(eq, 4, 0).unwrap(), 0x24 * 8, 32), 2);
+    d.give(2).unwrap();
+    assert_eq!((d.finish_slot(1), d.output(1, 16)[0]), (0, 0));
+    // A page command does not wait for another one.
+    at_next(&d, 0x108, Effect::Overtaken(1));
+    d.give(1).unwrap();
+    at_next(&d, 0x108, Effect::PageRequest(1));
+    d.give(1).unwrap();
+    assert_eq!(d.broken(), []);
+}
+
+#[test]
+fn too_much_output_goes_over_lengths_and_the_rest_of_the_blocks() {
+    let d = Driver::up(ModelConfig::default());
+    at_next(&d, 0x101, Effect::Overlong);
+    let asked = d.build(0, 0x101, 0, &[0; 8], 272);
+    d.post(0, &asked);
+    assert_eq!(d.finish_slot(0), 0);
+    let entry = d.entry(0);
+    assert_eq!(
+        (get(&entry, 4 * 8, 32), get(&entry, 0x38 * 8, 32), get(&entry, 0x30 * 8, 32)),
+        (0xffff_ffff, 0xffff_ffff, 0xffff_ffff)
+    );
+    assert_eq!(entry[0x20], 0, "the status is as it should be");
+}
+
+#[test]
+fn a_dword_of_the_output_is_replaced() {
+    let d = Driver::up(ModelConfig::default());
+    at_next(&d, 0x800, Effect::Output { at: 8, dword: 0x00ab_cdef });
+    assert_eq!(d.small(0x800, 0), Ok(0x00ab_cdef));
+    at_next(&d, 0x800, Effect::Output { at: 4096, dword: 1 });
+    assert_eq!(d.small(0x800, 0), Ok(2), "beyond the output");
+}
+
+#[test]
+fn the_function_goes_when_it_has_taken_a_command() {
+    let mut d = Driver::up(ModelConfig::default());
+    at_next(&d, 0x800, Effect::Removed);
+    d.post(1, &d.build(1, 0x800, 0, &[0; 8], 16));
+    d.model.step(1_000_000_000);
+    assert!(!d.done(1));
+    assert_eq!(d.read(0x1fc), u32::MAX);
+    d.finish();
+    assert_eq!(d.broken(), []);
+}
+
+#[test]
+fn firmware_that_asks_for_a_reset_completes_nothing_more() {
+    let mut d = Driver::up(ModelConfig::default());
+    at_next(&d, 0x800, Effect::Health { syndrome: 7, severity: 4, request_reset: false });
+    assert_eq!(d.small(0x800, 0), Ok(1));
+    assert_eq!(d.read(0x23c) >> 16 & 0xff, 7);
+    at_next(&d, 0x800, Effect::Health { syndrome: 1, severity: 2, request_reset: true });
+    for slot in [1, 2] {
+        d.post(slot, &d.build(slot, 0x800, 0, &[0; 8], 16));
+        d.model.step(1_000_000_000);
+        assert!(!d.done(slot));
+    }
+    d.model.reset().unwrap();
+    assert_eq!(d.read(0x23c) >> 16 & 0xff, 0);
+    d.finish();
+}
