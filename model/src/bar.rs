@@ -1,40 +1,72 @@
 //! BAR 0: the init segment and the UAR pages, by offset.
 
+use std::ops::Range;
+
 use crate::bytes::{be32, be64};
 use crate::data;
 use crate::device::Device;
 use crate::eq;
+use crate::pci::{MOST_VECTORS, MSIX_PENDING, MSIX_TABLE};
 use crate::violation::ViolationKind;
 
 /// Bytes of a UAR page; page n lies at n times that.
 pub(crate) const UAR_BYTES: usize = 4096;
 /// Bytes of the init segment that have a meaning.
 const INIT_SEGMENT_END: usize = 0x2000;
+/// The MSI-X table: who routes the interrupts keeps it, here it has no effect.
+const VECTOR_TABLE: Range<usize> = MSIX_TABLE as usize..(MSIX_TABLE + 16 * MOST_VECTORS) as usize;
+/// The pending bits of MSI-X, 8 vectors a byte.
+const PENDING_BITS: Range<usize> = MSIX_PENDING as usize..(MSIX_PENDING + MOST_VECTORS / 8) as usize;
 
 /// Reads 32 bits at `offset`, as a number of the bus (little-endian).
 pub(crate) fn read32(dev: &mut Device, offset: usize) -> u32 {
-    if !dev.reachable() || !in_range(dev, offset, 4) {
-        return u32::MAX;
-    }
-    if offset < INIT_SEGMENT_END { dev.init_segment_read(offset).swap_bytes() } else { 0 }
+    let mut bytes = [0; 4];
+    read(dev, offset, &mut bytes);
+    u32::from_le_bytes(bytes)
 }
 
-/// Writes 4 or 8 bytes at `offset`.
+/// Reads 1, 2, 4 or 8 bytes at `offset`.
+pub(crate) fn read(dev: &mut Device, offset: usize, bytes: &mut [u8]) {
+    if !dev.reachable() || !in_range(dev, offset, bytes.len()) {
+        bytes.fill(0xff);
+        return;
+    }
+    let skip = offset % 4;
+    let mut words = [0; 8];
+    words[..4].copy_from_slice(&register(dev, offset - skip));
+    if bytes.len() == 8 {
+        words[4..].copy_from_slice(&register(dev, offset + 4));
+    }
+    bytes.copy_from_slice(&words[skip..skip + bytes.len()]);
+}
+
+/// The four bytes at `offset`, a multiple of four.
+fn register(dev: &mut Device, offset: usize) -> [u8; 4] {
+    match offset {
+        0..INIT_SEGMENT_END => dev.init_segment_read(offset).to_be_bytes(),
+        _ if PENDING_BITS.contains(&offset) => dev.irqs.pending_bits((offset - PENDING_BITS.start) * 8).to_le_bytes(),
+        _ => [0; 4],
+    }
+}
+
+/// Writes 1, 2, 4 or 8 bytes at `offset`.
 pub(crate) fn write(dev: &mut Device, offset: usize, bytes: &[u8]) {
     if !dev.reachable() || !in_range(dev, offset, bytes.len()) {
         return;
     }
-    if offset < INIT_SEGMENT_END {
+    if bytes.len() < 4 {
+        dev.violate(ViolationKind::BarMisaligned, format!("{} bytes at {offset:#x}", bytes.len()));
+    } else if offset < INIT_SEGMENT_END {
         for (i, word) in bytes.chunks_exact(4).enumerate() {
             dev.init_segment_write(offset + 4 * i, be32(word, 0));
         }
-    } else {
+    } else if !VECTOR_TABLE.contains(&offset) {
         uar_write(dev, (offset / UAR_BYTES) as u32, offset % UAR_BYTES, bytes);
     }
 }
 
 fn in_range(dev: &mut Device, offset: usize, width: usize) -> bool {
-    if !offset.is_multiple_of(width) {
+    if !matches!(width, 1 | 2 | 4 | 8) || !offset.is_multiple_of(width) {
         dev.violate(ViolationKind::BarMisaligned, format!("{width} bytes at {offset:#x}"));
         return false;
     }

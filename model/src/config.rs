@@ -14,7 +14,7 @@ pub struct ModelConfig {
     pub device_id: u16,
     /// Size of BAR 0 in bytes, a power of two from 64 KiB on.
     pub bar_size: usize,
-    /// MSI-X vectors, 1 to 2048.
+    /// MSI-X vectors, 1 to 1024.
     pub vectors: u32,
     /// Where pseudo-random choices start.
     pub seed: u64,
@@ -81,6 +81,15 @@ impl Default for CapConfig {
             page_request_disable: false,
             num_ports: 1,
         }
+    }
+}
+
+impl ModelConfig {
+    /// What Linux's `mlx5_core` needs to bind and nothing else: a function without Ethernet and RoCE, for which it creates
+    /// its own event queues and no device for users.
+    pub fn core() -> Self {
+        let caps = CapConfig { roce: false, driver_version: false, ..CapConfig::default() };
+        Self { caps, ..Self::default() }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::data;
 use crate::dma::{DmaFault, DmaSpace};
 use crate::eq;
 use crate::hca::{Hca, HcaState};
+use crate::irqs::Irqs;
 use crate::iseg::InitSegment;
 use crate::knobs::Faults;
 use crate::objects::{Buffer, Objects};
@@ -46,40 +47,9 @@ pub(crate) struct Device {
     rng: u64,
 }
 
-/// Interrupt vectors that have fired and were not waited for yet.
-#[derive(Default)]
-pub(crate) struct Irqs {
-    pending: Vec<bool>,
-    /// Interrupts raised since the model was made.
-    pub(crate) raised: u64,
-}
-
-impl Irqs {
-    /// Takes the interrupt of `vector`, if it has fired.
-    pub(crate) fn take(&mut self, vector: u32) -> bool {
-        self.pending.get_mut(vector as usize).is_some_and(std::mem::take)
-    }
-
-    /// Whether any has fired.
-    pub(crate) fn any(&self) -> bool {
-        self.pending.contains(&true)
-    }
-
-    fn clear(&mut self) {
-        self.pending.fill(false);
-    }
-
-    fn raise(&mut self, vector: u32) {
-        if let Some(pending) = self.pending.get_mut(vector as usize) {
-            *pending = true;
-            self.raised += 1;
-        }
-    }
-}
-
 impl Device {
     pub(crate) fn new(config: ModelConfig) -> Self {
-        let irqs = Irqs { pending: vec![false; config.vectors as usize], raised: 0 };
+        let irqs = Irqs::new(config.vectors);
         let mut pci = ConfigSpace::new(&config);
         pci.turn_on();
         Self {
@@ -154,9 +124,11 @@ impl Device {
         let kind = match done {
             Ok(()) | Err(DmaFault::Blocked) => return done,
             Err(DmaFault::Unmapped) => ViolationKind::DmaUnmapped,
+            Err(DmaFault::Denied) => ViolationKind::DmaUnmapped,
             Err(DmaFault::Freed) => ViolationKind::DmaAfterFree,
         };
-        self.violate(kind, format!("{what}: {len} bytes at {iova:#x}"));
+        let why = if done == Err(DmaFault::Denied) { ", which is read only or not memory" } else { "" };
+        self.violate(kind, format!("{what}: {len} bytes at {iova:#x}{why}"));
         done
     }
 
@@ -233,6 +205,16 @@ impl Device {
         if let Some(owner) = self.owner_of(iova, len as u64) {
             self.violate(ViolationKind::FreedWhileOwned, format!("{len} bytes at {iova:#x}, in use by {owner}"));
         }
+    }
+
+    /// A client takes memory away from the device, all of it when `range` is `None`: it must not own any of it.
+    #[cfg(feature = "serve")]
+    pub(crate) fn client_unmaps(&mut self, range: Option<(u64, u64)>) -> Result<(), crate::dma::UnmapError> {
+        for (start, len) in self.dma.foreign_in(range)? {
+            self.check_not_owned(start, usize::try_from(len).unwrap_or(usize::MAX));
+            self.dma.unmap_foreign(start);
+        }
+        Ok(())
     }
 
     /// The function is pulled out: nothing is reached any more in either direction.

@@ -18,6 +18,7 @@ mod device;
 mod dma;
 mod eq;
 mod hca;
+mod irqs;
 mod iseg;
 mod knobs;
 mod model;
@@ -26,11 +27,13 @@ mod pages;
 mod pci;
 mod port;
 mod record;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod time;
 mod violation;
 mod vport;
 
-pub use command::syndrome_text;
+pub use command::{opcode_named, syndrome_text};
 pub use config::{CapConfig, DEVICE_ID_CX5_PF, DEVICE_ID_CX5_VF, DEVICE_ID_GENERIC_VF, ModelConfig};
 pub use data::DataFault;
 pub use knobs::{Effect, Fault, Match};

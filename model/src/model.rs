@@ -102,7 +102,7 @@ impl Model {
         self.shared.threaded.load(Ordering::Acquire)
     }
 
-    /// A register write of 4 or 8 bytes.
+    /// A register write of 1, 2, 4 or 8 bytes.
     pub(crate) fn register_write(&self, offset: usize, data: &[u8]) {
         let mut posted = lock(&self.shared.posted);
         if self.is_threaded() {
@@ -290,6 +290,44 @@ impl Model {
         dev.reset();
         dev.pci.turn_on();
         true
+    }
+
+    /// As after power-on: memory space and bus mastering are off, until the client turns them on.
+    #[cfg(feature = "serve")]
+    pub(crate) fn power_on(&self) {
+        let mut dev = self.lock();
+        if dev.present {
+            dev.reset();
+        }
+    }
+
+    /// The client is gone: the function is off the bus, and what it could reach is no longer there.
+    #[cfg(feature = "serve")]
+    pub(crate) fn power_off(&self) {
+        let mut dev = self.lock();
+        dev.reset();
+        dev.irqs.silence();
+        // Only a part of a range could be refused.
+        let _ = dev.client_unmaps(None);
+    }
+
+    /// Size of BAR 0 in bytes, and MSI-X vectors.
+    #[cfg(feature = "serve")]
+    pub(crate) fn shape(&self) -> (usize, u32) {
+        let dev = self.lock();
+        (dev.config.bar_size, dev.config.vectors)
+    }
+
+    /// Commands taken, as many as are kept.
+    #[cfg(feature = "serve")]
+    pub(crate) fn command_count(&self) -> usize {
+        self.lock().cmdif.records.len()
+    }
+
+    /// Objects that are alive, in words.
+    #[cfg(feature = "serve")]
+    pub(crate) fn objects_alive(&self) -> Option<String> {
+        self.lock().objects.alive()
     }
 
     /// Lets something go wrong, now or at a command to come.

@@ -10,6 +10,8 @@ const MSIX: usize = 0x9c;
 /// Device control register of the PCIe capability, and its function-level reset bit.
 const DEVCTL: usize = PCIE + 8;
 const FLR: u16 = 1 << 15;
+/// Link of 16 lanes at 8 GT/s: width and speed, where both link registers have them.
+const LINK: u32 = 16 << 4 | 3;
 /// Command register: memory space, bus master, INTx disable.
 const COMMAND: usize = 0x04;
 const MEMORY: u16 = 1 << 1;
@@ -18,9 +20,11 @@ const INTX_DISABLE: u16 = 1 << 10;
 /// MSI-X message control: enable, mask all.
 const MSIX_ENABLE: u16 = 1 << 15;
 const MSIX_MASK: u16 = 1 << 14;
-/// Where the MSI-X table and its pending bits lie in BAR 0.
-const MSIX_TABLE: u32 = 0x2000;
-const MSIX_PENDING: u32 = 0x3000;
+/// Where the MSI-X table and its pending bits lie in BAR 0. The first UAR page lies behind both.
+pub(crate) const MSIX_TABLE: u32 = 0x2000;
+pub(crate) const MSIX_PENDING: u32 = 0x7000;
+/// The most vectors: their table ends before the pending bits.
+pub(crate) const MOST_VECTORS: u32 = 1024;
 
 /// What a write to configuration space asks of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,23 +36,28 @@ pub(crate) enum ConfigAction {
     BusMaster(bool),
 }
 
-/// 256 bytes of configuration space, and which bits of it can be written.
+/// Bytes of configuration space.
+pub(crate) const CONFIG_BYTES: usize = 4096;
+/// Bytes that are kept. Behind them lie the extended capabilities: there are none, which reads as zeros.
+const KEPT: usize = 256;
+
+/// Configuration space, and which bits of it can be written.
 pub(crate) struct ConfigSpace {
-    bytes: [u8; 256],
-    writable: [u8; 256],
+    bytes: [u8; KEPT],
+    writable: [u8; KEPT],
 }
 
-fn put16(bytes: &mut [u8; 256], at: usize, value: u16) {
+fn put16(bytes: &mut [u8; KEPT], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
 }
 
-fn put32(bytes: &mut [u8; 256], at: usize, value: u32) {
+fn put32(bytes: &mut [u8; KEPT], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
 impl ConfigSpace {
     pub(crate) fn new(config: &ModelConfig) -> Self {
-        let mut bytes = [0; 256];
+        let mut bytes = [0; KEPT];
         let b = &mut bytes;
         put16(b, 0x00, VENDOR);
         put16(b, 0x02, config.device_id);
@@ -61,15 +70,18 @@ impl ConfigSpace {
         b[PCIE..PCIE + 2].copy_from_slice(&[0x10, MSIX as u8]);
         put16(b, PCIE + 2, 2); // version 2, endpoint
         put32(b, PCIE + 4, 1 << 28 | 1 << 15); // device capabilities: function-level reset, role-based errors
+        put32(b, PCIE + 0xc, LINK | 0b11 << 10); // link capabilities, with power states
+        put16(b, PCIE + 0x12, LINK as u16); // link status
         b[MSIX..MSIX + 2].copy_from_slice(&[0x11, 0]);
-        put16(b, MSIX + 2, config.vectors.clamp(1, 2048) as u16 - 1);
+        put16(b, MSIX + 2, config.vectors.clamp(1, MOST_VECTORS) as u16 - 1);
         put32(b, MSIX + 4, MSIX_TABLE);
         put32(b, MSIX + 8, MSIX_PENDING);
-        let mut writable = [0; 256];
+        let mut writable = [0; KEPT];
         let w = &mut writable;
         put16(w, COMMAND, MEMORY | BUS_MASTER | INTX_DISABLE);
-        put32(w, 0x10, !(config.bar_size as u32).wrapping_sub(1) & !0xf);
-        put32(w, 0x14, u32::MAX);
+        let size_mask = !(config.bar_size as u64).wrapping_sub(1);
+        put32(w, 0x10, size_mask as u32 & !0xf);
+        put32(w, 0x14, (size_mask >> 32) as u32);
         w[0x0c] = 0xff; // cache line size
         w[0x3c] = 0xff; // interrupt line
         put16(w, DEVCTL, 0x7fff);
@@ -79,10 +91,11 @@ impl ConfigSpace {
 
     /// Reads `width` bytes (1, 2 or 4) at `offset`, little-endian; ones where there is nothing.
     pub(crate) fn read(&self, offset: usize, width: usize) -> u32 {
-        let Some(bytes) = self.bytes.get(offset..offset.saturating_add(width)).filter(|_| width <= 4) else {
+        if width > 4 || offset.checked_add(width).is_none_or(|end| end > CONFIG_BYTES) {
             return u32::MAX;
-        };
-        bytes.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte))
+        }
+        let byte = |at: usize| self.bytes.get(at).copied().unwrap_or(0);
+        (offset..offset + width).rev().fold(0, |value, at| value << 8 | u32::from(byte(at)))
     }
 
     /// Writes `width` bytes (1, 2 or 4) at `offset`, little-endian.

@@ -2,6 +2,7 @@
 //!
 //! Exit code 0: done. 1: the job failed, or its answer is no. 2: wrong arguments, or input that could not be read.
 
+mod fault;
 mod serve;
 mod trace;
 
@@ -50,14 +51,16 @@ pub fn main() -> ExitCode {
         Cmd::Serve(args) => serve::run(&args),
         Cmd::Trace(args) => trace::run(&args),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Job(message)) => report(1, &message),
-        Err(Failure::Usage(message)) => report(2, &message),
-    }
+    ExitCode::from(exit_code(result))
 }
 
-fn report(code: u8, message: &str) -> ExitCode {
+/// Reports a failure and returns the exit code.
+fn exit_code(result: Result<(), Failure>) -> u8 {
+    let (code, message) = match result {
+        Ok(()) => return 0,
+        Err(Failure::Job(message)) => (1, message),
+        Err(Failure::Usage(message)) => (2, message),
+    };
     anstream::eprintln!("{ERROR}error:{ERROR:#} {message}");
-    ExitCode::from(code)
+    code
 }

@@ -25,6 +25,11 @@ pub(crate) fn name(opcode: u16) -> Option<&'static str> {
     table::find(opcode).map(|spec| spec.name)
 }
 
+/// The opcode of the command with this name, as the PRM spells it (`CREATE_EQ`); `None` for one that the model does not have.
+pub fn opcode_named(name: &str) -> Option<u16> {
+    table::named(name).map(|spec| spec.opcode)
+}
+
 /// The output of a command that was refused.
 pub(crate) fn refusal(status: u8, syndrome: u32) -> Vec<u8> {
     let mut output = vec![0; 16];

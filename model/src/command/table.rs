@@ -49,6 +49,11 @@ pub(super) fn find(opcode: u16) -> Option<&'static Spec> {
     TABLE.iter().find(|spec| spec.opcode == opcode)
 }
 
+/// The command with this name.
+pub(super) fn named(name: &str) -> Option<&'static Spec> {
+    TABLE.iter().find(|spec| spec.name == name)
+}
+
 const fn spec(
     opcode: u16,
     name: &'static str,

@@ -163,7 +163,7 @@ fn firmware_pages_come_back_before_init_and_not_while_they_are_needed() {
     assert_eq!(d.take(400).unwrap().len(), 16, "a bring-up that is given up gets its pages back");
     d.give(80).unwrap();
     d.run(0x102, 0, &[0; 8], 16).unwrap();
-    assert_eq!(d.take(10).unwrap(), [], "none is spare");
+    assert_eq!(d.take(10).unwrap(), Vec::<u64>::new(), "none is spare");
     d.run(0x103, 0, &[0; 8], 16).unwrap();
     let mut first = d.take(30).unwrap();
     assert_eq!(first.len(), 30, "not more than asked for");

@@ -221,8 +221,8 @@ fn completions_of_128_bytes_have_their_descriptor_in_the_second_half() {
     for n in 0..20_u32 {
         p.recv(64);
         p.send(8);
-        assert_eq!(get(&p.rdma.poll(&mut p.cq_a), 480, 16), n.into());
-        assert_eq!(get(&p.rdma.poll(&mut p.cq_b), 480, 16), n.into());
+        assert_eq!(get(&p.rdma.poll(&mut p.cq_a), 480, 16), u64::from(n));
+        assert_eq!(get(&p.rdma.poll(&mut p.cq_b), 480, 16), u64::from(n));
     }
     assert_eq!(load(&p.cq_a.mem, 0, 64), [0; 64], "no inline data: the first half stays as it was");
     p.rdma.assert_clean();

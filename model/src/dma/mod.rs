@@ -1,16 +1,33 @@
 //! Memory as the device sees it: ranges of I/O addresses, each checked before it is touched.
 //!
-//! Host memory is handed out at I/O addresses that have nothing to do with its virtual address, each range between
-//! unmapped guards, and no I/O address is ever used twice. The device reads and writes through 32-bit atomics, as the
-//! driver does; bytes at the edges of a caller's own memory through 8-bit atomics.
+//! It comes in two ways. In one process, host memory is handed out at I/O addresses that have nothing to do with its virtual
+//! address, each range between unmapped guards, and no I/O address is ever used twice. Behind vfio-user, the client says
+//! which file holds what lies at its I/O addresses, and with which rights; ranges then lie side by side, and an access may
+//! go on from one to the next.
+//!
+//! The device reads and writes through 32-bit atomics, as the driver does; bytes at the edges of a range through 8-bit
+//! atomics.
+
+#[cfg(feature = "serve")]
+mod foreign;
+mod window;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+#[cfg(feature = "serve")]
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+#[cfg(feature = "serve")]
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mlx5_hw::platform::DmaMem;
+
+#[cfg(feature = "serve")]
+pub(crate) use foreign::{MapError, UnmapError};
+use window::Window;
 
 /// Unmapped bytes between two ranges, at least.
 const GUARD: u64 = 1 << 16;
@@ -24,15 +41,37 @@ pub(crate) enum DmaFault {
     Unmapped,
     /// The range was mapped once.
     Freed,
+    /// The range is mapped, but not for this: it is read only, or not memory.
+    Denied,
     /// Bus mastering is off, or the device is gone: the access was not tried.
     Blocked,
 }
 
+/// Where the memory of a range comes from, and who gives it back.
+enum Backing {
+    /// Allocated here.
+    Own(Layout),
+    /// The caller's, until it unmaps it.
+    Caller,
+    /// A client's: what keeps it mapped, or nothing where there is no memory.
+    #[cfg(feature = "serve")]
+    Foreign(#[expect(dead_code, reason = "it is there to be dropped")] Option<Arc<dyn Any + Send + Sync>>),
+}
+
+/// What the device may do with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rights {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+const ALL_RIGHTS: Rights = Rights { read: true, write: true };
+
 struct Mapping {
     ptr: NonNull<u8>,
     len: usize,
-    /// Set for memory that this space allocated.
-    layout: Option<Layout>,
+    rights: Rights,
+    backing: Backing,
 }
 
 // SAFETY: the memory is only reached through atomics and is not tied to a thread.
@@ -72,7 +111,7 @@ impl DmaSpace {
         // SAFETY: the layout's size is not zero.
         let ptr = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let iova = self.reserve(size, layout.align() as u64);
-        self.maps.insert(iova, Mapping { ptr, len: size, layout: Some(layout) });
+        self.maps.insert(iova, Mapping { ptr, len: size, rights: ALL_RIGHTS, backing: Backing::Own(layout) });
         // SAFETY: aligned to at least 64 bytes, valid until `free` deallocates it, reached only through atomics here.
         Some(unsafe { DmaMem::new(ptr, iova, size) })
     }
@@ -81,7 +120,7 @@ impl DmaSpace {
     pub(crate) fn free(&mut self, iova: u64) -> bool {
         let Some(mapping) = self.maps.remove(&iova) else { return false };
         self.remember(iova, mapping.len);
-        if let Some(layout) = mapping.layout {
+        if let Backing::Own(layout) = mapping.backing {
             // SAFETY: allocated with this layout; removed from the map, so it is not freed twice.
             unsafe { dealloc(mapping.ptr.as_ptr(), layout) };
         }
@@ -95,13 +134,13 @@ impl DmaSpace {
     pub(crate) unsafe fn map(&mut self, ptr: NonNull<u8>, len: usize) -> u64 {
         let offset = ptr.as_ptr() as u64 % 4096;
         let iova = self.reserve(len + offset as usize, 4096) + offset;
-        self.maps.insert(iova, Mapping { ptr, len, layout: None });
+        self.maps.insert(iova, Mapping { ptr, len, rights: ALL_RIGHTS, backing: Backing::Caller });
         iova
     }
 
     /// Ends a [`map`](Self::map). Returns false when there was none like it.
     pub(crate) fn unmap(&mut self, iova: u64, len: usize) -> bool {
-        if !self.maps.get(&iova).is_some_and(|m| m.layout.is_none() && m.len == len) {
+        if !self.maps.get(&iova).is_some_and(|m| matches!(m.backing, Backing::Caller) && m.len == len) {
             return false;
         }
         self.maps.remove(&iova);
@@ -121,116 +160,73 @@ impl DmaSpace {
         (self.maps.len(), self.maps.values().map(|m| m.len).sum())
     }
 
-    /// Whether the whole range is mapped.
+    /// Whether the device may read and write the whole range.
     pub(crate) fn is_mapped(&self, iova: u64, len: usize) -> bool {
-        self.window(iova, len).is_ok()
+        self.for_windows(iova, len, true, |_, _| ()).is_ok()
     }
 
-    /// The bytes at `iova`, checked: pointer to the first, and bytes of the mapping before it and from it on.
-    fn window(&self, iova: u64, len: usize) -> Result<Window, DmaFault> {
-        let found = self.maps.range(..=iova).next_back();
-        if let Some((start, mapping)) = found {
-            let before = (iova - start) as usize;
-            if before.checked_add(len).is_some_and(|end| end <= mapping.len) {
-                return Ok(Window { base: mapping.ptr, len: mapping.len, at: before });
-            }
+    /// Calls `access` for the parts of `len` bytes at `iova`, lowest first, with the range of the caller's buffer: one part, or
+    /// several in ranges that lie side by side. Nothing is touched unless all of them may be.
+    fn for_windows(
+        &self,
+        iova: u64,
+        len: usize,
+        write: bool,
+        mut access: impl FnMut(&Window, Range<usize>),
+    ) -> Result<(), DmaFault> {
+        let first = self.window(iova, len, write)?;
+        let mut done = first.count();
+        let mut rest = Vec::new();
+        while done < len {
+            let at = iova.checked_add(done as u64).ok_or(DmaFault::Unmapped)?;
+            let window = self.window(at, len - done, write)?;
+            done += window.count();
+            rest.push(window);
         }
-        let freed = self.freed.iter().any(|(start, size)| iova >= *start && iova < start + size);
-        Err(if freed { DmaFault::Freed } else { DmaFault::Unmapped })
+        let mut start = 0;
+        for window in std::iter::once(&first).chain(&rest) {
+            let end = start + window.count();
+            access(window, start..end);
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// As many of `len` bytes at `iova` as lie in one range; none only when `len` is 0.
+    fn window(&self, iova: u64, len: usize, write: bool) -> Result<Window, DmaFault> {
+        let found = self.maps.range(..=iova).next_back();
+        let Some((mapping, before)) = found.map(|(start, mapping)| (mapping, iova - start)) else {
+            return Err(self.missing(iova));
+        };
+        let left = (mapping.len as u64).saturating_sub(before);
+        if left == 0 && (len > 0 || before > mapping.len as u64) {
+            return Err(self.missing(iova));
+        }
+        let permitted = if write { mapping.rights.write } else { mapping.rights.read };
+        if !permitted {
+            return Err(DmaFault::Denied);
+        }
+        let count = len.min(usize::try_from(left).unwrap_or(usize::MAX));
+        Ok(Window::new(mapping.ptr, mapping.len, before as usize, count))
+    }
+
+    fn missing(&self, iova: u64) -> DmaFault {
+        let freed = self.freed.iter().any(|(start, size)| iova >= *start && iova - start < *size);
+        if freed { DmaFault::Freed } else { DmaFault::Unmapped }
     }
 
     /// The device reads memory.
     pub(crate) fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
-        let window = self.window(iova, buf.len())?;
-        window.for_words(buf.len(), |piece, range| {
-            let bytes = piece.load();
-            for (byte, index) in buf[range].iter_mut().zip(piece.skip..) {
-                *byte = bytes[index];
-            }
-        });
-        Ok(())
+        self.for_windows(iova, buf.len(), false, |window, range| window.read(&mut buf[range]))
     }
 
     /// The device writes memory, lowest address first. The last word is stored with release ordering: whoever sees it
     /// sees all that was written before.
     pub(crate) fn write(&self, iova: u64, buf: &[u8]) -> Result<(), DmaFault> {
-        let window = self.window(iova, buf.len())?;
         let end = buf.len();
-        window.for_words(end, |piece, range| {
-            let order = if range.end == end { Ordering::Release } else { Ordering::Relaxed };
-            piece.store(&buf[range], order);
-        });
-        Ok(())
-    }
-}
-
-/// A checked position within a mapping.
-struct Window {
-    base: NonNull<u8>,
-    len: usize,
-    at: usize,
-}
-
-/// Up to four bytes of one aligned word: the unit of access.
-struct Piece {
-    ptr: *mut u8,
-    /// Bytes of the word before the ones meant.
-    skip: usize,
-    /// A whole aligned word that lies in the mapping; else one byte.
-    word: bool,
-}
-
-impl Window {
-    /// Calls `access` for the words that `len` bytes from here on touch, with the range of the caller's buffer.
-    fn for_words(&self, len: usize, mut access: impl FnMut(Piece, core::ops::Range<usize>)) {
-        let mut done = 0;
-        while done < len {
-            let at = self.at + done;
-            let address = self.base.as_ptr() as usize + at;
-            let skip = address % 4;
-            let word = at >= skip && at - skip + 4 <= self.len;
-            let count = if word { (4 - skip).min(len - done) } else { 1 };
-            let first = if word { at - skip } else { at };
-            // SAFETY: `first` is within the mapping, whose memory is valid.
-            let ptr = unsafe { self.base.as_ptr().add(first) };
-            access(Piece { ptr, skip: if word { skip } else { 0 }, word }, done..done + count);
-            done += count;
-        }
-    }
-}
-
-impl Piece {
-    fn as_word(&self) -> &AtomicU32 {
-        // SAFETY: `word` says that four aligned bytes of the mapping lie here; they are valid and atomically accessed.
-        unsafe { AtomicU32::from_ptr(self.ptr.cast()) }
-    }
-
-    fn as_byte(&self) -> &AtomicU8 {
-        // SAFETY: one byte of the mapping, valid and atomically accessed.
-        unsafe { AtomicU8::from_ptr(self.ptr) }
-    }
-
-    fn load(&self) -> [u8; 4] {
-        if self.word {
-            self.as_word().load(Ordering::Acquire).to_ne_bytes()
-        } else {
-            [self.as_byte().load(Ordering::Acquire), 0, 0, 0]
-        }
-    }
-
-    fn store(&self, bytes: &[u8], order: Ordering) {
-        if !self.word {
-            self.as_byte().store(bytes[0], order);
-        } else if let Ok(whole) = bytes.try_into() {
-            self.as_word().store(u32::from_ne_bytes(whole), order);
-        } else {
-            let mix = |old: u32| {
-                let mut word = old.to_ne_bytes();
-                word[self.skip..self.skip + bytes.len()].copy_from_slice(bytes);
-                Some(u32::from_ne_bytes(word))
-            };
-            // `mix` never declines, so this always stores.
-            let _ = self.as_word().fetch_update(order, Ordering::Relaxed, mix);
-        }
+        self.for_windows(iova, end, true, |window, range| {
+            let last = if range.end == end { Ordering::Release } else { Ordering::Relaxed };
+            window.write(&buf[range], last);
+        })
     }
 }

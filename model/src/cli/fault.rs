@@ -1,0 +1,176 @@
+//! Faults as text.
+
+use mlx5_model::{Effect, Fault, Match, opcode_named};
+
+pub(super) const HELP: &str = "\
+Something that goes wrong; may be given more than once.
+
+To a command, which is named as in the PRM (CREATE_EQ), by opcode (0x301) or by its place (#5); the next one of that name, or
+each with a * behind it (CREATE_EQ*):
+  never:COMMAND                    it never completes
+  late:COMMAND=TIME                it completes that much later
+  after-next:COMMAND               it completes after the next command
+  status:COMMAND=STATUS[/SYNDROME] it is refused
+  delivery:COMMAND=STATUS          it is not delivered
+  event-lost:COMMAND               it completes without its event
+  event-late:COMMAND=TIME          its event comes that much later
+  pages:COMMAND=N                  firmware asks for N pages first (gives back, when negative)
+
+To the function, from the start:
+  removed                          it is gone: reads return all ones
+  never-boots                      it never finishes booting
+  counter-stuck                    its health counter stands still
+  health=SYNDROME[/SEVERITY[/reset]]  its health buffer shows this
+
+TIME is a number with ns, us, ms or s; other numbers are decimal, or hexadecimal with 0x.";
+
+/// Reads one fault.
+pub(super) fn parse(text: &str) -> Result<Fault, String> {
+    match text.split_once(':') {
+        Some((effect, rest)) => on_command(effect, rest),
+        None => on_function(text),
+    }
+}
+
+fn on_function(text: &str) -> Result<Fault, String> {
+    match text.split_once('=') {
+        None => match text {
+            "removed" => Ok(Fault::Removed),
+            "never-boots" => Ok(Fault::NeverBoots),
+            "counter-stuck" => Ok(Fault::CounterStuck),
+            _ => Err("no such fault; --help lists them".into()),
+        },
+        Some(("health", value)) => health(value),
+        Some(_) => Err("no such fault; --help lists them".into()),
+    }
+}
+
+fn health(value: &str) -> Result<Fault, String> {
+    let mut parts = value.split('/');
+    let syndrome = number(parts.next().unwrap_or(""), u8::MAX.into())? as u8;
+    let severity = parts.next().map_or(Ok(0), |text| number(text, 7))? as u8;
+    let request_reset = match parts.next() {
+        None => false,
+        Some("reset") => true,
+        Some(other) => return Err(format!("'{other}' is not 'reset'")),
+    };
+    if parts.next().is_some() {
+        return Err("too many parts: health=SYNDROME[/SEVERITY[/reset]]".into());
+    }
+    Ok(Fault::Health { syndrome, severity, request_reset })
+}
+
+fn on_command(effect: &str, rest: &str) -> Result<Fault, String> {
+    let (command, value) = match rest.split_once('=') {
+        Some((command, value)) => (command, Some(value)),
+        None => (rest, None),
+    };
+    let needed = || value.ok_or(format!("'{effect}' needs a value: {effect}:COMMAND=VALUE"));
+    let takes_value = !matches!(effect, "never" | "after-next" | "event-lost");
+    if !takes_value && value.is_some() {
+        return Err(format!("'{effect}' takes no value"));
+    }
+    let effect = match effect {
+        "never" => Effect::Never,
+        "after-next" => Effect::AfterNext,
+        "event-lost" => Effect::EventLost,
+        "late" => Effect::Late(time(needed()?)?),
+        "event-late" => Effect::EventLate(time(needed()?)?),
+        "status" => status(needed()?)?,
+        "delivery" => Effect::Delivery(number(needed()?, 0x7f)? as u8),
+        "pages" => Effect::PageRequest(needed()?.parse().map_err(|_| "not a number of pages".to_string())?),
+        _ => return Err(format!("no fault '{effect}' of a command; --help lists them")),
+    };
+    Ok(Fault::Command { at: place(command)?, effect })
+}
+
+fn place(command: &str) -> Result<Match, String> {
+    if let Some(place) = command.strip_prefix('#') {
+        return Ok(Match::Nth(number(place, u64::MAX)?));
+    }
+    let (name, every) = match command.strip_suffix('*') {
+        Some(name) => (name, true),
+        None => (command, false),
+    };
+    let opcode = match opcode_named(name) {
+        Some(opcode) => opcode,
+        None => number(name, u16::MAX.into()).map_err(|_| format!("no command '{name}'"))? as u16,
+    };
+    Ok(if every { Match::Every(opcode) } else { Match::Opcode(opcode) })
+}
+
+fn status(value: &str) -> Result<Effect, String> {
+    let (status, syndrome) = match value.split_once('/') {
+        Some((status, syndrome)) => (status, number(syndrome, u32::MAX.into())? as u32),
+        None => (value, 0),
+    };
+    match number(status, u8::MAX.into())? as u8 {
+        0 => Err("status 0 is success".into()),
+        status => Ok(Effect::Status { status, syndrome }),
+    }
+}
+
+fn number(text: &str, most: u64) -> Result<u64, String> {
+    let value = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    match value {
+        Ok(value) if value <= most => Ok(value),
+        _ => Err(format!("'{text}' is not a number from 0 to {most:#x}")),
+    }
+}
+
+/// Nanoseconds.
+fn time(text: &str) -> Result<u64, String> {
+    let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+    let unit = units.iter().find_map(|(unit, ns)| text.strip_suffix(unit).map(|digits| (digits, *ns)));
+    let value = unit.and_then(|(digits, ns)| digits.parse::<u64>().ok()?.checked_mul(ns));
+    value.ok_or_else(|| format!("'{text}' is not a time: 50ms, 2s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_read_as_the_help_says() {
+        let on = |at, effect| Ok(Fault::Command { at, effect });
+        assert_eq!(parse("never:CREATE_EQ"), on(Match::Opcode(0x301), Effect::Never));
+        assert_eq!(parse("never:0x301*"), on(Match::Every(0x301), Effect::Never));
+        assert_eq!(parse("late:#5=50ms"), on(Match::Nth(5), Effect::Late(50_000_000)));
+        assert_eq!(parse("status:ENABLE_HCA=3"), on(Match::Opcode(0x104), Effect::Status { status: 3, syndrome: 0 }));
+        let refused = Effect::Status { status: 3, syndrome: 0x1234 };
+        assert_eq!(parse("status:ENABLE_HCA=0x3/0x1234"), on(Match::Opcode(0x104), refused));
+        assert_eq!(parse("delivery:INIT_HCA=1"), on(Match::Opcode(0x102), Effect::Delivery(1)));
+        assert_eq!(parse("event-late:ALLOC_UAR=2s"), on(Match::Opcode(0x802), Effect::EventLate(2_000_000_000)));
+        assert_eq!(parse("pages:ALLOC_PD=-4"), on(Match::Opcode(0x800), Effect::PageRequest(-4)));
+        assert_eq!(parse("removed"), Ok(Fault::Removed));
+        let health = Fault::Health { syndrome: 8, severity: 2, request_reset: true };
+        assert_eq!(parse("health=0x8/2/reset"), Ok(health));
+    }
+
+    #[test]
+    fn what_is_no_fault_is_refused_with_a_reason() {
+        for text in [
+            "",
+            "never",
+            "never:",
+            "never:NOTHING",
+            "never:CREATE_EQ=1",
+            "late:CREATE_EQ",
+            "late:CREATE_EQ=5",
+            "late:#x=5ms",
+            "status:CREATE_EQ=0",
+            "status:CREATE_EQ=256",
+            "health=",
+            "health=1/8",
+            "health=1/1/1",
+            "gone",
+            "x=1",
+            "late:CREATE_EQ=99999999999999999999s",
+        ] {
+            assert!(!parse(text).unwrap_err().is_empty(), "{text}");
+        }
+    }
+}
