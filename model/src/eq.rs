@@ -12,6 +12,10 @@ pub(crate) mod event {
     pub(crate) const CQ_ERROR: u8 = 0x04;
     /// A queue pair broke down (local work queue catastrophic error).
     pub(crate) const WQ_CATASTROPHIC: u8 = 0x05;
+    /// A peer's request was invalid, and no receive work request was there to say so (local work queue invalid request).
+    pub(crate) const WQ_INVALID_REQUEST: u8 = 0x10;
+    /// The same for a request that violated a key (local work queue access violation).
+    pub(crate) const WQ_ACCESS: u8 = 0x11;
     /// Commands have completed.
     pub(crate) const COMMAND: u8 = 0x0a;
     /// Firmware wants pages or gives some back.

@@ -8,7 +8,9 @@ pub(crate) mod syndrome {
     pub(crate) const LOCAL_QP_OP: u8 = 0x02;
     pub(crate) const LOCAL_PROT: u8 = 0x04;
     pub(crate) const FLUSHED: u8 = 0x05;
+    pub(crate) const BAD_RESPONSE: u8 = 0x10;
     pub(crate) const REMOTE_INVALID_REQUEST: u8 = 0x12;
+    pub(crate) const REMOTE_ACCESS: u8 = 0x13;
     pub(crate) const REMOTE_OPERATION: u8 = 0x14;
     pub(crate) const RETRY_EXCEEDED: u8 = 0x15;
     pub(crate) const RNR_RETRY_EXCEEDED: u8 = 0x16;
@@ -52,9 +54,10 @@ pub(crate) struct Completion {
     pub(crate) user_index: u32,
     pub(crate) qpn: u32,
     pub(crate) wqe_counter: u16,
-    /// Opcode of the send WQE, also for the receiver, who learns from it whether immediate data came.
+    /// Opcode of the send WQE, also for the receiver, who learns from it what came.
     pub(crate) send_opcode: u8,
     pub(crate) byte_cnt: u32,
+    /// Immediate data, or the key that was invalidated.
     pub(crate) imm: u32,
     pub(crate) src_qpn: u32,
     pub(crate) solicited: bool,
@@ -62,8 +65,10 @@ pub(crate) struct Completion {
 }
 
 const REQ: u8 = 0;
+const RESP_WRITE_IMM: u8 = 1;
 const RESP_SEND: u8 = 2;
 const RESP_SEND_IMM: u8 = 3;
+const RESP_SEND_INVALIDATE: u8 = 4;
 const REQ_ERR: u8 = 13;
 const RESP_ERR: u8 = 14;
 
@@ -73,8 +78,12 @@ impl Completion {
             (Side::Send, false) => REQ,
             (Side::Send, true) => REQ_ERR,
             (Side::Receive, true) => RESP_ERR,
-            (Side::Receive, false) if self.send_opcode == opcode::SEND_IMM => RESP_SEND_IMM,
-            (Side::Receive, false) => RESP_SEND,
+            (Side::Receive, false) => match self.send_opcode {
+                opcode::WRITE_IMM => RESP_WRITE_IMM,
+                opcode::SEND_IMM => RESP_SEND_IMM,
+                opcode::SEND_INVALIDATE => RESP_SEND_INVALIDATE,
+                _ => RESP_SEND,
+            },
         }
     }
 

@@ -9,7 +9,8 @@ use crate::model::Model;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DataFault {
-    /// Byte `offset` (modulo its length) of a message is XORed with `xor` on the wire. Empty messages do not count.
+    /// Byte `offset` (modulo its length) of a message is XORed with `xor` on the wire, also of what a read or an atomic brings
+    /// back. Empty messages do not count.
     CorruptPayload {
         /// Position of the byte in the message.
         offset: u64,
@@ -75,7 +76,7 @@ impl Faults {
     }
 
     /// A message of `len` bytes is about to go on the wire for the first time. An error is what it completes with instead.
-    pub(crate) fn message(&mut self, len: usize) -> Result<Corruption, CqeError> {
+    pub(crate) fn message(&mut self, len: u64) -> Result<Corruption, CqeError> {
         if self.waiting.is_empty() {
             return Ok(None);
         }
@@ -83,7 +84,7 @@ impl Faults {
         let counts =
             |fault: &DataFault| fault.hits_messages() && !(empty && matches!(fault, DataFault::CorruptPayload { .. }));
         match self.next(counts) {
-            Some(DataFault::CorruptPayload { offset, xor }) => Ok(Some(((offset % len as u64) as usize, xor))),
+            Some(DataFault::CorruptPayload { offset, xor }) => Ok(Some(((offset % len) as usize, xor))),
             Some(DataFault::FailSend { syndrome, vendor }) => Err(CqeError { syndrome, vendor }),
             _ => Ok(None),
         }

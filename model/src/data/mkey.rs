@@ -7,6 +7,9 @@ use crate::objects::{AccessMode, Mkey};
 pub(crate) enum Access {
     LocalRead,
     LocalWrite,
+    RemoteRead,
+    RemoteWrite,
+    Atomic,
 }
 
 /// Why a key does not give access.
@@ -83,18 +86,30 @@ fn permit(mkey: &Mkey, key: u32, access: Access, who: Requester) -> Result<(), K
     let right = match access {
         Access::LocalRead => mkey.local_read,
         Access::LocalWrite => mkey.local_write,
+        Access::RemoteRead => mkey.remote_read,
+        Access::RemoteWrite => mkey.remote_write,
+        Access::Atomic => mkey.atomic,
     };
+    belongs(mkey, key, who)?;
+    if right { Ok(()) } else { Err(KeyFault::Right) }
+}
+
+fn belongs(mkey: &Mkey, key: u32, who: Requester) -> Result<(), KeyFault> {
     if u32::from(mkey.variant) != key & 0xff {
         Err(KeyFault::Variant)
     } else if mkey.free || (mkey.qpn != ANY_QPN && mkey.qpn != who.qpn) {
         Err(KeyFault::NotUsable)
     } else if mkey.pd != who.pd {
         Err(KeyFault::Pd)
-    } else if !right {
-        Err(KeyFault::Right)
     } else {
         Ok(())
     }
+}
+
+/// Whether the peer of `who` may invalidate the key.
+pub(crate) fn may_invalidate(mkey: &Mkey, key: u32, who: Requester) -> Result<(), KeyFault> {
+    belongs(mkey, key, who)?;
+    if mkey.remote_invalidate { Ok(()) } else { Err(KeyFault::Right) }
 }
 
 /// Distance of `va` from the key's start, once the whole range is known to lie inside.

@@ -1,9 +1,9 @@
 //! Receive queues: what is posted, where a message goes, completions of the receiver, flushing.
 
 use super::cqe::{Completion, CqeError, Side, syndrome};
-use super::mkey::{self, Access, KeyFault, Piece, Requester};
-use super::wqe::{self, Ctrl, DataSeg};
-use super::{Timer, cq, sq};
+use super::remote::{self, Refused};
+use super::wqe::{self, Ctrl, DataSeg, Remote, opcode};
+use super::{Timer, cq, memory, sq};
 use crate::device::Device;
 use crate::objects::QpState;
 use crate::time::Due;
@@ -16,8 +16,18 @@ const WATCH_NS: u64 = 100_000;
 pub(crate) enum Refusal {
     /// No receive work request is posted.
     NotReady,
-    /// The receiver breaks down with this error; the sender gets the syndrome.
-    Error { own: CqeError, sender: u8 },
+    /// The receiver breaks down with this error in a receive completion; the sender gets the syndrome.
+    Own { own: CqeError, sender: u8 },
+    /// The receiver breaks down without a receive work request that could say so.
+    Request(Refused),
+    /// The receiver breaks down after it has acknowledged the message.
+    Acknowledged,
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        Refusal::Request(refused)
+    }
 }
 
 /// Whether a receive work request is posted. Reads the record.
@@ -37,50 +47,68 @@ fn posted(dev: &mut Device, qpn: u32) -> bool {
     outstanding > 0
 }
 
-/// Translates a data segment under the rights of queue pair `qpn`.
-pub(crate) fn pieces(dev: &Device, qpn: u32, seg: DataSeg, access: Access) -> Result<Vec<Piece>, CqeError> {
-    let found = dev.objects.qps.get(&qpn).ok_or(KeyFault::Unknown).and_then(|qp| {
-        let who = Requester { qpn, pd: qp.pd };
-        let whole = (seg.addr, seg.len.into());
-        if seg.lkey == mkey::RESERVED_LKEY {
-            return if qp.reserved_lkey {
-                Ok(vec![Piece { iova: seg.addr, len: seg.len.into() }])
-            } else {
-                Err(KeyFault::Right)
-            };
-        }
-        let mkey = dev.objects.mkeys.get(&(seg.lkey >> 8)).ok_or(KeyFault::Unknown)?;
-        mkey::resolve(mkey, seg.lkey, whole, access, who)
-    });
-    found.map_err(|fault| CqeError { syndrome: syndrome::LOCAL_PROT, vendor: fault.vendor() })
-}
-
 /// Takes a message in: into the memory of the next receive work request, with a completion.
 pub(crate) fn accept(dev: &mut Device, qpn: u32, from: u32, ctrl: &Ctrl, payload: &[u8]) -> Result<(), Refusal> {
     if !posted(dev, qpn) {
         return Err(Refusal::NotReady);
     }
     let placed = list(dev, qpn).and_then(|list| scatter(dev, qpn, &list, payload));
+    let taken =
+        placed.and_then(|()| if ctrl.opcode == opcode::SEND_INVALIDATE { forget(dev, qpn, ctrl.imm) } else { Ok(()) });
     let Some(completion) = advance(dev, qpn) else { return Err(Refusal::NotReady) };
-    let completion = match placed {
-        Ok(()) => Completion {
-            send_opcode: ctrl.opcode,
-            byte_cnt: payload.len() as u32,
-            imm: ctrl.imm,
-            src_qpn: from,
-            solicited: ctrl.solicited,
-            ..completion
-        },
-        Err(Refusal::Error { own, .. }) => Completion { error: Some(own), ..completion },
-        Err(Refusal::NotReady) => completion,
+    let completion = match &taken {
+        Err(Refusal::Own { own, .. }) => Completion { error: Some(*own), ..completion },
+        Err(Refusal::Acknowledged) => Completion { error: Some(NOT_INVALIDATED), ..completion },
+        _ => of_message(completion, from, ctrl, payload.len()),
     };
     report(dev, qpn, completion);
-    placed
+    taken
+}
+
+/// What the receiver of a SEND with an invalidation that is not permitted reads in its completion. The message itself is
+/// acknowledged (responder fault of class J).
+const NOT_INVALIDATED: CqeError = CqeError::of(syndrome::REMOTE_INVALID_REQUEST);
+
+/// Makes the key of a SEND with invalidation free.
+fn forget(dev: &mut Device, qpn: u32, key: u32) -> Result<(), Refusal> {
+    memory::invalidate(dev, qpn, key).map_err(|_| Refusal::Acknowledged)
+}
+
+fn of_message(completion: Completion, from: u32, ctrl: &Ctrl, len: usize) -> Completion {
+    Completion {
+        send_opcode: ctrl.opcode,
+        byte_cnt: len as u32,
+        imm: ctrl.imm,
+        src_qpn: from,
+        solicited: ctrl.solicited,
+        ..completion
+    }
+}
+
+/// Takes an RDMA write in. One with immediate data needs a receive work request, whose memory it does not touch; nothing is
+/// written before there is one.
+pub(crate) fn accept_write(
+    dev: &mut Device,
+    (qpn, from): (u32, u32),
+    ctrl: &Ctrl,
+    to: Remote,
+    payload: &[u8],
+) -> Result<(), Refusal> {
+    let pieces = remote::write_target(dev, qpn, to, payload.len() as u64)?;
+    let immediate = ctrl.opcode == opcode::WRITE_IMM;
+    if immediate && !posted(dev, qpn) {
+        return Err(Refusal::NotReady);
+    }
+    memory::write(dev, &pieces, payload).map_err(Refused::from)?;
+    if immediate && let Some(completion) = advance(dev, qpn) {
+        report(dev, qpn, of_message(completion, from, ctrl, payload.len()));
+    }
+    Ok(())
 }
 
 /// Reads the list of the next receive work request.
 fn list(dev: &mut Device, qpn: u32) -> Result<Vec<DataSeg>, Refusal> {
-    let broken = Refusal::Error { own: CqeError::of(syndrome::LOCAL_QP_OP), sender: syndrome::REMOTE_OPERATION };
+    let broken = Refusal::Own { own: CqeError::of(syndrome::LOCAL_QP_OP), sender: syndrome::REMOTE_OPERATION };
     let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(broken) };
     let (buffer, index) = (qp.buffer.clone(), qp.rq_consumer);
     let at = wqe::recv_at(qp, index);
@@ -94,33 +122,14 @@ fn list(dev: &mut Device, qpn: u32) -> Result<Vec<DataSeg>, Refusal> {
     })
 }
 
-/// Writes the payload along the list. All of it is checked before the first byte is written.
+/// Writes the payload along the list.
 fn scatter(dev: &mut Device, qpn: u32, list: &[DataSeg], payload: &[u8]) -> Result<(), Refusal> {
     let room: u64 = list.iter().map(|seg| u64::from(seg.len)).sum();
     if payload.len() as u64 > room {
         let own = CqeError::of(syndrome::LOCAL_LENGTH);
-        return Err(Refusal::Error { own, sender: syndrome::REMOTE_INVALID_REQUEST });
+        return Err(Refusal::Own { own, sender: syndrome::REMOTE_INVALID_REQUEST });
     }
-    let protection = |own| Refusal::Error { own, sender: syndrome::REMOTE_OPERATION };
-    let mut targets = Vec::new();
-    let mut left = payload.len() as u64;
-    for seg in list {
-        let take = left.min(seg.len.into());
-        if take > 0 {
-            let part = DataSeg { len: take as u32, ..*seg };
-            targets.extend(pieces(dev, qpn, part, Access::LocalWrite).map_err(protection)?);
-        }
-        left -= take;
-    }
-    let mut rest = payload;
-    for piece in targets {
-        let (now, later) = rest.split_at(rest.len().min(piece.len as usize));
-        if dev.dma_write("message payload", piece.iova, now).is_err() {
-            return Err(protection(CqeError::of(syndrome::LOCAL_PROT)));
-        }
-        rest = later;
-    }
-    Ok(())
+    memory::place(dev, qpn, list, payload).map_err(|own| Refusal::Own { own, sender: syndrome::REMOTE_OPERATION })
 }
 
 /// Moves the consumer behind the next receive work request and prepares its completion.

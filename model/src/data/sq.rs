@@ -2,18 +2,15 @@
 
 use super::cqe::{Completion, CqeError, Side, syndrome};
 use super::fault::Corruption;
-use super::mkey::Access;
+use super::fetch::{self, Body, Message};
 use super::wire::{self, Answer};
-use super::wqe::{self, Ctrl, DS_UNIT, Segment, WqeFault, opcode};
-use super::{Timer, cq, rq};
+use super::wqe::Ctrl;
+use super::{Timer, cq, memory, rq};
 use crate::device::Device;
 use crate::eq::{self, Event, event};
-use crate::objects::{Qp, QpState};
+use crate::objects::QpState;
 use crate::time::Due;
 use crate::violation::ViolationKind;
-
-/// Payload is read from memory in pieces of at most this size, so that an absurd length costs nothing before it fails.
-const CHUNK: u64 = 1 << 16;
 
 /// What the data path keeps of a send queue besides the context.
 #[derive(Clone, Debug, Default)]
@@ -26,16 +23,12 @@ pub(crate) struct SendRun {
     waiting: Option<u64>,
     /// The queue pair is in error and looks for receive work requests at this timer.
     pub(super) watch: Option<u64>,
+    /// Reads and atomics that this turn has sent since the last fence.
+    requests: u32,
     retries: u8,
     rnr_retries: u8,
     /// What a fault does to the message at the head each time it is sent; `None` before the first time.
     drawn: Option<Corruption>,
-}
-
-/// One message, ready for the wire.
-pub(crate) struct Message {
-    pub(crate) ctrl: Ctrl,
-    pub(crate) payload: Vec<u8>,
 }
 
 /// A doorbell: high half the WQE's first dword (index in bits 23:8), low half `qpn << 8 | ds`.
@@ -98,6 +91,7 @@ pub(crate) fn resend(dev: &mut Device, qpn: u32, ticket: u64) {
 
 /// Carries out what the record covers, until the queue is empty or its head has to wait.
 fn run(dev: &mut Device, qpn: u32) {
+    dev.data.send(qpn).requests = 0;
     while let Some(qp) = dev.objects.qps.get(&qpn) {
         let (state, consumer) = (qp.state, qp.sq_consumer);
         let queue = dev.data.send(qpn);
@@ -114,31 +108,63 @@ fn run(dev: &mut Device, qpn: u32) {
 
 /// Carries out the work request at the head.
 fn step(dev: &mut Device, qpn: u32) {
-    let (ctrl, message) = fetch(dev, qpn);
+    let posted = dev.data.send(qpn).producer;
+    let (ctrl, message) = fetch::head(dev, qpn, posted);
     let limit = dev.objects.qps.get(&qpn).map_or(0, |qp| qp.retry_count);
     if dev.data.send(qpn).retries > limit {
         return fail(dev, qpn, &ctrl, CqeError::of(syndrome::RETRY_EXCEEDED), None);
     }
-    let message = message.and_then(|mut message| {
-        let drawn = dev.data.send(qpn).drawn.map_or_else(|| dev.data.faults.message(message.payload.len()), Ok)?;
+    let drawn = message.and_then(|message| {
+        let drawn = dev.data.send(qpn).drawn.map_or_else(|| dev.data.faults.message(message.body.len()), Ok)?;
         dev.data.send(qpn).drawn = Some(drawn);
-        if let Some((byte, xor)) = drawn.and_then(|(at, xor)| Some((message.payload.get_mut(at)?, xor))) {
-            *byte ^= xor;
-        }
-        Ok(message)
+        Ok((message, drawn))
     });
-    let message = match message {
-        Ok(message) => message,
+    let (mut message, drawn) = match drawn {
+        Ok(drawn) => drawn,
         Err(error) => return fail(dev, qpn, &ctrl, error, None),
     };
-    if ctrl.opcode == opcode::NOP {
+    if matches!(message.body, Body::Nothing) {
         return retire(dev, qpn, &ctrl, 0);
     }
-    match wire::deliver(dev, qpn, &message) {
-        Answer::Ack => retire(dev, qpn, &ctrl, message.payload.len()),
-        Answer::Nak { error, peer } => fail(dev, qpn, &ctrl, error, Some(peer)),
+    corrupt(message.body.outgoing(), drawn);
+    let under_way = under_way(dev, qpn, &message);
+    match wire::deliver(dev, qpn, &message, under_way) {
+        Answer::Ack(answer) => finish(dev, qpn, message, answer, drawn),
+        Answer::Nak { error, peer } => fail(dev, qpn, &ctrl, error, peer),
         Answer::NotReady { ns } => wait_ready(dev, qpn, &ctrl, ns),
         Answer::Silence => wait_answer(dev, qpn),
+    }
+}
+
+fn corrupt(payload: &mut [u8], drawn: Corruption) {
+    if let Some((byte, xor)) = drawn.and_then(|(at, xor)| Some((payload.get_mut(at)?, xor))) {
+        *byte ^= xor;
+    }
+}
+
+/// How many reads and atomics wait for their answers once `message` is sent. On the wire of this model an answer comes at
+/// once; the peer's room for them is held against the worst that a card could do: all that one doorbell covers are sent before
+/// the first answer, as far as `log_sra_max` and fences let it.
+fn under_way(dev: &mut Device, qpn: u32, message: &Message) -> u32 {
+    let most = dev.objects.qps.get(&qpn).map_or(1, |qp| 1 << qp.log_sra_max);
+    let run = dev.data.send(qpn);
+    if message.ctrl.fences() {
+        run.requests = 0;
+    }
+    if matches!(message.body, Body::Read { .. } | Body::Atomic { .. }) {
+        run.requests = (run.requests + 1).min(most);
+    }
+    run.requests
+}
+
+/// The peer has done what the head asked for. Its answer is written now; where that is not permitted, the peer has done
+/// it all the same.
+fn finish(dev: &mut Device, qpn: u32, message: Message, mut answer: Vec<u8>, drawn: Corruption) {
+    let (ctrl, len) = (message.ctrl, message.body.len());
+    corrupt(&mut answer, drawn);
+    match memory::place(dev, qpn, &message.body.into_list(), &answer) {
+        Ok(()) => retire(dev, qpn, &ctrl, len),
+        Err(error) => fail(dev, qpn, &ctrl, error, None),
     }
 }
 
@@ -170,7 +196,7 @@ fn wait(dev: &mut Device, qpn: u32, ns: Option<u64>) {
 }
 
 /// The head is done: completion if asked for, and on to the next.
-fn retire(dev: &mut Device, qpn: u32, ctrl: &Ctrl, bytes: usize) {
+fn retire(dev: &mut Device, qpn: u32, ctrl: &Ctrl, bytes: u64) {
     let run = dev.data.send(qpn);
     run.retries = 0;
     run.rnr_retries = 0;
@@ -254,7 +280,7 @@ fn flush(dev: &mut Device, qpn: u32) {
         .get(&qpn)
         .is_some_and(|qp| qp.sq_consumer != dev.data.sends.get(&qpn).map_or(qp.sq_consumer, |run| run.producer))
     {
-        let Some(ctrl) = read_ctrl(dev, qpn) else { return };
+        let Some(ctrl) = fetch::control(dev, qpn) else { return };
         let Some(completion) = advance(dev, qpn, &ctrl) else { return };
         report(dev, qpn, Completion { error: Some(CqeError::of(syndrome::FLUSHED)), ..completion });
     }
@@ -267,102 +293,4 @@ pub(crate) fn restart(dev: &mut Device, qpn: u32) {
         qp.sq_consumer = 0;
         qp.rq_consumer = 0;
     }
-}
-
-fn read_ctrl(dev: &mut Device, qpn: u32) -> Option<Ctrl> {
-    let qp = dev.objects.qps.get(&qpn)?;
-    let (buffer, at) = (qp.buffer.clone(), wqe::send_at(qp, qp.sq_consumer, 0));
-    let mut raw = [0; DS_UNIT];
-    dev.buffer_read("send work request", &buffer, at, &mut raw).ok()?;
-    Some(Ctrl::decode(&raw))
-}
-
-/// Reads the work request at the head and gathers its payload. The control segment comes back in any case.
-fn fetch(dev: &mut Device, qpn: u32) -> (Ctrl, Result<Message, CqeError>) {
-    let Some(ctrl) = read_ctrl(dev, qpn) else {
-        return (Ctrl::decode(&[]), Err(CqeError::of(syndrome::LOCAL_QP_OP)));
-    };
-    let message = check(dev, qpn, &ctrl)
-        .and_then(|()| segments(dev, qpn, &ctrl))
-        .and_then(|segments| gather(dev, qpn, segments))
-        .map(|payload| Message { ctrl, payload });
-    (ctrl, message)
-}
-
-fn malformed(dev: &mut Device, qpn: u32, index: u16, what: &str) -> CqeError {
-    dev.violate(ViolationKind::WqeMalformed, format!("QP {qpn:#x}, send WQE {index:#x}: {what}"));
-    CqeError::of(syndrome::LOCAL_QP_OP)
-}
-
-/// Checks a control segment against the place where it was found.
-fn check(dev: &mut Device, qpn: u32, ctrl: &Ctrl) -> Result<(), CqeError> {
-    let posted = dev.data.send(qpn).producer;
-    let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(CqeError::of(syndrome::LOCAL_QP_OP)) };
-    let at = qp.sq_consumer;
-    let signed = qp.wq_signature;
-    let fault = if let Err(fault) = ctrl.check() {
-        format!("{fault:?}")
-    } else if ctrl.index != at {
-        format!("index {:#x}", ctrl.index)
-    } else if ctrl.qpn != qpn {
-        format!("queue number {:#x}", ctrl.qpn)
-    } else if ctrl.blocks() > posted.wrapping_sub(at) {
-        format!("{} blocks, {} posted", ctrl.blocks(), posted.wrapping_sub(at))
-    } else if ctrl.signature != 0 && !signed {
-        format!("signature {:#x} without wq_signature", ctrl.signature)
-    } else if !matches!(ctrl.opcode, opcode::NOP | opcode::SEND | opcode::SEND_IMM) {
-        return Err(CqeError::of(syndrome::LOCAL_QP_OP));
-    } else {
-        return Ok(());
-    };
-    Err(malformed(dev, qpn, at, &fault))
-}
-
-/// Reads the segments behind the control segment, across the end of the ring.
-fn segments(dev: &mut Device, qpn: u32, ctrl: &Ctrl) -> Result<Vec<Segment>, CqeError> {
-    let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(CqeError::of(syndrome::LOCAL_QP_OP)) };
-    let (buffer, index) = (qp.buffer.clone(), qp.sq_consumer);
-    let places: Vec<u64> = (1..usize::from(ctrl.ds)).map(|unit| wqe::send_at(qp, index, unit)).collect();
-    let mut raw = vec![0; places.len() * DS_UNIT];
-    for (piece, at) in raw.chunks_exact_mut(DS_UNIT).zip(places) {
-        if dev.buffer_read("send work request", &buffer, at, piece).is_err() {
-            return Err(CqeError::of(syndrome::LOCAL_QP_OP));
-        }
-    }
-    wqe::decode_payload(&raw).map_err(|fault: WqeFault| malformed(dev, qpn, index, &format!("{fault:?}")))
-}
-
-/// Collects the bytes of a message.
-fn gather(dev: &mut Device, qpn: u32, segments: Vec<Segment>) -> Result<Vec<u8>, CqeError> {
-    let length: u64 = segments.iter().map(Segment::len).sum();
-    let limit = dev.objects.qps.get(&qpn).map_or(0, |qp: &Qp| 1_u64 << qp.log_msg_max);
-    if length > limit {
-        return Err(CqeError::of(syndrome::LOCAL_LENGTH));
-    }
-    let mut payload = Vec::new();
-    for segment in segments {
-        match segment {
-            Segment::Inline(data) => payload.extend_from_slice(&data),
-            Segment::Data(seg) => {
-                for piece in rq::pieces(dev, qpn, seg, Access::LocalRead)? {
-                    read_piece(dev, piece.iova, piece.len, &mut payload)?;
-                }
-            }
-        }
-    }
-    Ok(payload)
-}
-
-fn read_piece(dev: &mut Device, iova: u64, len: u64, payload: &mut Vec<u8>) -> Result<(), CqeError> {
-    let mut done = 0;
-    while done < len {
-        let take = CHUNK.min(len - done);
-        let old = payload.len();
-        payload.resize(old + take as usize, 0);
-        if dev.dma_read("message payload", iova.wrapping_add(done), &mut payload[old..]).is_err() {
-            return Err(CqeError::of(syndrome::LOCAL_PROT));
-        }
-        done += take;
-    }
-    Ok(())
 }

@@ -1,10 +1,13 @@
 //! The wire of reliable connections: a cable from the port to itself.
 
 use super::cqe::{CqeError, syndrome};
+use super::fetch::{Body, Message};
+use super::remote::{self, Refused};
 use super::rq::{self, Refusal};
-use super::sq::Message;
+use super::sq;
 use crate::bytes::put_bits;
 use crate::device::Device;
+use crate::eq::{self, Event};
 use crate::objects::{Qp, QpState};
 
 /// Packet sequence numbers have 24 bits.
@@ -14,38 +17,68 @@ const RC: u8 = 0;
 
 /// What the sender hears of a message.
 pub(crate) enum Answer {
-    /// Received.
-    Ack,
+    /// Done, with what the peer sent back: the bytes that were read, or what an atomic found.
+    Ack(Vec<u8>),
     /// Refused for good: the sender's error, and the peer that goes to error too.
-    Nak { error: CqeError, peer: u32 },
+    Nak { error: CqeError, peer: Option<u32> },
     /// The peer has no receive work request; it asks to wait.
     NotReady { ns: u64 },
     /// Nothing comes back.
     Silence,
 }
 
-/// Sends a message to the peer of `qpn`.
-pub(crate) fn deliver(dev: &mut Device, qpn: u32, message: &Message) -> Answer {
+/// Sends a message to the peer of `qpn`. `under_way` reads and atomics of it wait for answers, this one included.
+pub(crate) fn deliver(dev: &mut Device, qpn: u32, message: &Message, under_way: u32) -> Answer {
     let Some(sender) = dev.objects.qps.get(&qpn) else { return Answer::Silence };
     let peer = sender.remote_qpn;
     let Some(receiver) = dev.objects.qps.get(&peer) else { return Answer::Silence };
     if !connected(dev, qpn, sender, receiver) {
         return Answer::Silence;
     }
-    let length = message.payload.len() as u64;
+    let length = message.body.len();
     let (mtu, expected) = (packet_bytes(sender), packet_bytes(receiver));
     let rnr_ns = rnr_timer_ns(receiver.min_rnr_nak);
-    if mtu != expected && length > mtu.min(expected) {
-        // A packet that is neither the last nor exactly as long as the path MTU.
-        return Answer::Nak { error: CqeError::of(syndrome::REMOTE_INVALID_REQUEST), peer };
-    }
-    match rq::accept(dev, peer, qpn, &message.ctrl, &message.payload) {
-        Ok(()) => {
-            count_packets(dev, qpn, peer, length.div_ceil(mtu).max(1) as u32);
-            Answer::Ack
+    let packets = length.div_ceil(mtu).max(1) as u32;
+    // Packets that are neither the last nor exactly as long as the other side's path MTU.
+    let strange = mtu != expected && length > mtu.min(expected);
+    let refused = length > 1 << receiver.log_msg_max || strange && !matches!(message.body, Body::Read { .. });
+    let response = if refused { Err(remote::LENGTH.into()) } else { respond(dev, (qpn, peer), message, under_way) };
+    match response {
+        Ok(answer) => {
+            count_packets(dev, qpn, peer, packets);
+            if strange {
+                return Answer::Nak { error: CqeError::of(syndrome::BAD_RESPONSE), peer: None };
+            }
+            Answer::Ack(answer)
         }
         Err(Refusal::NotReady) => Answer::NotReady { ns: rnr_ns },
-        Err(Refusal::Error { sender, .. }) => Answer::Nak { error: CqeError::of(sender), peer },
+        Err(Refusal::Own { sender, .. }) => Answer::Nak { error: CqeError::of(sender), peer: Some(peer) },
+        Err(Refusal::Request(Refused { sender, event })) => {
+            eq::report(dev, Event::queue_pair(event, peer));
+            Answer::Nak { error: CqeError::of(sender), peer: Some(peer) }
+        }
+        Err(Refusal::Acknowledged) => {
+            count_packets(dev, qpn, peer, packets);
+            sq::enter_error(dev, peer);
+            Answer::Ack(Vec::new())
+        }
+    }
+}
+
+/// What queue pair `peer` makes of a message, and answers.
+fn respond(dev: &mut Device, (qpn, peer): (u32, u32), message: &Message, under_way: u32) -> Result<Vec<u8>, Refusal> {
+    match &message.body {
+        Body::Nothing => Ok(Vec::new()),
+        Body::Send(payload) => rq::accept(dev, peer, qpn, &message.ctrl, payload).map(|()| Vec::new()),
+        Body::Write(to, payload) => {
+            rq::accept_write(dev, (peer, qpn), &message.ctrl, *to, payload).map(|()| Vec::new())
+        }
+        Body::Read { from, len, .. } => Ok(remote::read(dev, peer, *from, *len, under_way)?),
+        Body::Atomic { at, atomic, .. } => {
+            let old = remote::atomic(dev, peer, *at, *atomic, under_way)?;
+            let host_order = dev.hca.caps.atomic_results_in_host_order();
+            Ok(if host_order { old.to_le_bytes() } else { old.to_be_bytes() }.to_vec())
+        }
     }
 }
 

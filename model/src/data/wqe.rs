@@ -15,8 +15,14 @@ const MAX_DS: u8 = 63;
 /// Opcodes that the loopback wire carries out.
 pub(crate) mod opcode {
     pub(crate) const NOP: u8 = 0x00;
+    pub(crate) const SEND_INVALIDATE: u8 = 0x01;
+    pub(crate) const WRITE: u8 = 0x08;
+    pub(crate) const WRITE_IMM: u8 = 0x09;
     pub(crate) const SEND: u8 = 0x0a;
     pub(crate) const SEND_IMM: u8 = 0x0b;
+    pub(crate) const READ: u8 = 0x10;
+    pub(crate) const COMPARE_SWAP: u8 = 0x11;
+    pub(crate) const FETCH_ADD: u8 = 0x12;
 }
 
 /// What is wrong with the bytes of a WQE.
@@ -30,6 +36,10 @@ pub(crate) enum WqeFault {
     InlineLength(u32),
     /// A data segment with byte count 0, which the device takes for 2 GiB.
     ZeroLength,
+    /// A segment that the opcode needs is missing.
+    Missing(&'static str),
+    /// Inline data where a response is to be written.
+    InlineResponse,
 }
 
 /// The control segment.
@@ -44,7 +54,9 @@ pub(crate) struct Ctrl {
     /// Completion asked for: CE is 2 (always) or 3 (with an event).
     pub(crate) signalled: bool,
     pub(crate) solicited: bool,
-    /// Immediate data in network order, as a number.
+    /// `fm`: 0 none, 1 initiator small, 2 fence, 3 strong ordering, 4 small and fence.
+    pub(crate) fence: u8,
+    /// Immediate data in network order, as a number; or the key to invalidate.
     pub(crate) imm: u32,
     reserved: Option<usize>,
 }
@@ -54,7 +66,7 @@ impl Ctrl {
     pub(crate) fn decode(raw: &[u8]) -> Self {
         let reserved = if get(raw, 56, 2) != 0 {
             Some(4)
-        } else if get(raw, 72, 16) != 0 || get(raw, 91, 1) != 0 || get(raw, 95, 1) != 0 {
+        } else if get(raw, 72, 16) != 0 || get(raw, 91, 1) != 0 || get(raw, 95, 1) != 0 || get(raw, 88, 3) > 4 {
             Some(8)
         } else {
             None
@@ -68,6 +80,7 @@ impl Ctrl {
             signature: get(raw, 64, 8) as u8,
             signalled: get(raw, 92, 1) != 0,
             solicited: get(raw, 94, 1) != 0,
+            fence: get(raw, 88, 3) as u8,
             imm: get(raw, 96, 32) as u32,
             reserved,
         }
@@ -89,10 +102,15 @@ impl Ctrl {
         if self.opmod != 0 {
             return Err(WqeFault::Reserved(0));
         }
-        if self.imm != 0 && matches!(self.opcode, opcode::NOP | opcode::SEND) {
+        if self.imm != 0 && !matches!(self.opcode, opcode::SEND_IMM | opcode::SEND_INVALIDATE | opcode::WRITE_IMM) {
             return Err(WqeFault::Reserved(12));
         }
         Ok(())
+    }
+
+    /// Waits until the reads and atomics before it have ended.
+    pub(crate) fn fences(&self) -> bool {
+        self.fence >= 2
     }
 }
 
@@ -129,8 +147,99 @@ impl Segment {
     }
 }
 
-/// Reads the segments behind the control segment. `raw` is the rest of the WQE, a multiple of 16 bytes.
-pub(crate) fn decode_payload(raw: &[u8]) -> Result<Vec<Segment>, WqeFault> {
+/// Where in the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remote {
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+}
+
+/// What an atomic makes of the 8 bytes that it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Atomic {
+    CompareSwap { compare: u64, swap: u64 },
+    FetchAdd(u64),
+}
+
+impl Atomic {
+    /// The new value for an old one.
+    pub(crate) fn apply(self, old: u64) -> u64 {
+        match self {
+            Atomic::CompareSwap { compare, swap } => {
+                if old == compare {
+                    swap
+                } else {
+                    old
+                }
+            }
+            Atomic::FetchAdd(add) => old.wrapping_add(add),
+        }
+    }
+}
+
+/// What the segments behind the control segment ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Nop,
+    Send(Vec<Segment>),
+    Write(Remote, Vec<Segment>),
+    Read(Remote, Vec<DataSeg>),
+    Atomic(Remote, Atomic, Vec<DataSeg>),
+}
+
+/// Reads what follows the control segment of a WQE with this opcode. `raw` is a multiple of 16 bytes. `None` for an opcode
+/// that the model does not carry out.
+pub(crate) fn decode_work(code: u8, raw: &[u8]) -> Option<Result<Work, WqeFault>> {
+    match code {
+        opcode::NOP => Some(Ok(Work::Nop)),
+        opcode::SEND | opcode::SEND_IMM | opcode::SEND_INVALIDATE => Some(decode_payload(raw, 1).map(Work::Send)),
+        opcode::WRITE | opcode::WRITE_IMM => {
+            Some(decode_remote(raw).and_then(|remote| Ok(Work::Write(remote, decode_payload(&raw[DS_UNIT..], 2)?))))
+        }
+        opcode::READ => {
+            Some(decode_remote(raw).and_then(|remote| Ok(Work::Read(remote, decode_response(&raw[DS_UNIT..], 2)?))))
+        }
+        opcode::COMPARE_SWAP | opcode::FETCH_ADD => Some(decode_atomic(code, raw)),
+        _ => None,
+    }
+}
+
+/// The remote address segment: address, key, and a reserved dword.
+fn decode_remote(raw: &[u8]) -> Result<Remote, WqeFault> {
+    if raw.len() < DS_UNIT {
+        return Err(WqeFault::Missing("remote address segment"));
+    }
+    if get(raw, 96, 32) != 0 {
+        return Err(WqeFault::Reserved(DS_UNIT + 12));
+    }
+    Ok(Remote { addr: get(raw, 0, 64), rkey: get(raw, 64, 32) as u32 })
+}
+
+fn decode_atomic(code: u8, raw: &[u8]) -> Result<Work, WqeFault> {
+    let remote = decode_remote(raw)?;
+    let operands = raw.get(DS_UNIT..2 * DS_UNIT).ok_or(WqeFault::Missing("atomic segment"))?;
+    let (first, compare) = (get(operands, 0, 64), get(operands, 64, 64));
+    let atomic = if code == opcode::COMPARE_SWAP {
+        Atomic::CompareSwap { compare, swap: first }
+    } else if compare == 0 {
+        Atomic::FetchAdd(first)
+    } else {
+        return Err(WqeFault::Reserved(2 * DS_UNIT + 8));
+    };
+    Ok(Work::Atomic(remote, atomic, decode_response(&raw[2 * DS_UNIT..], 3)?))
+}
+
+/// Reads the list that a response is written along.
+fn decode_response(raw: &[u8], unit: usize) -> Result<Vec<DataSeg>, WqeFault> {
+    let only_data = |segment| match segment {
+        Segment::Data(seg) => Ok(seg),
+        Segment::Inline(_) => Err(WqeFault::InlineResponse),
+    };
+    decode_payload(raw, unit)?.into_iter().map(only_data).collect()
+}
+
+/// Reads data and inline segments; `unit` is where in the WQE the first lies, in 16 bytes. `raw` is the rest of the WQE, a multiple of 16 bytes.
+fn decode_payload(raw: &[u8], unit: usize) -> Result<Vec<Segment>, WqeFault> {
     let mut segments = Vec::new();
     let mut rest = raw;
     while rest.len() >= DS_UNIT {
@@ -145,7 +254,7 @@ pub(crate) fn decode_payload(raw: &[u8]) -> Result<Vec<Segment>, WqeFault> {
         }
         let len = head & 0x3ff;
         if head & 0x7fff_fc00 != 0 {
-            return Err(WqeFault::Reserved(DS_UNIT + raw.len() - rest.len()));
+            return Err(WqeFault::Reserved(unit * DS_UNIT + raw.len() - rest.len()));
         }
         let end = 4 + len as usize;
         let Some(data) = rest.get(4..end) else { return Err(WqeFault::InlineLength(len)) };
@@ -204,6 +313,6 @@ mod tests {
         assert_eq!((ctrl.opcode, ctrl.index, ctrl.qpn, ctrl.ds, ctrl.blocks()), (0x0a, 3, 0x4e, 2, 1));
         assert!(ctrl.signalled && !ctrl.solicited);
         let seg = DataSeg { lkey: 0x1505, addr: 0x55dd_689d_f000, len: 4096 };
-        assert_eq!(decode_payload(&PINGPONG[16..]), Ok(vec![Segment::Data(seg)]));
+        assert_eq!(decode_payload(&PINGPONG[16..], 1), Ok(vec![Segment::Data(seg)]));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::overlap;
-use crate::bytes::{be24, be64, bit_at, bits, u8_at};
+use crate::bytes::{be24, be64, bit_at, bits, put_bits, u8_at};
 
 /// How a memory key translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,11 @@ pub(crate) struct Mkey {
     pub(crate) mode: AccessMode,
     pub(crate) local_write: bool,
     pub(crate) local_read: bool,
+    pub(crate) remote_write: bool,
+    pub(crate) remote_read: bool,
+    pub(crate) atomic: bool,
+    /// `en_rinval`: a peer may invalidate it.
+    pub(crate) remote_invalidate: bool,
     /// QP that alone may use it; 0xffffff for any.
     pub(crate) qpn: u32,
     /// Low byte of the key (lkey/rkey = index << 8 | variant).
@@ -57,6 +62,10 @@ impl Mkey {
             mode,
             local_write: bit_at(context, 2 * 8 + 4),
             local_read: bit_at(context, 2 * 8 + 5),
+            remote_write: bit_at(context, 2 * 8 + 2),
+            remote_read: bit_at(context, 2 * 8 + 3),
+            atomic: bit_at(context, 2 * 8 + 1),
+            remote_invalidate: bit_at(context, 0xc * 8 + 7),
             qpn: be24(context, 0x4),
             variant: u8_at(context, 0x7),
             whole_space: bit_at(context, 0xc * 8),
@@ -66,6 +75,12 @@ impl Mkey {
             page_shift: bits(context, 0x3b * 8 + 2, 6) as u32,
             pages: translations.chunks_exact(8).map(|pa| be64(pa, 0) & !7).collect(),
         }
+    }
+
+    /// Makes the key free: it gives access to nothing from now on.
+    pub(crate) fn invalidate(&mut self) {
+        self.free = true;
+        put_bits(&mut self.context, 1, 1, 1);
     }
 
     /// Whether the device may access any of `len` bytes at device address `start` through its page list.

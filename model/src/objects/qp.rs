@@ -83,6 +83,14 @@ pub(crate) struct Qp {
     pub(crate) next_send_psn: u32,
     pub(crate) next_rcv_psn: u32,
     pub(crate) min_rnr_nak: u8,
+    /// `rre`, `rwe`: the peer may read, write.
+    pub(crate) remote_read: bool,
+    pub(crate) remote_write: bool,
+    /// `rae`, with an `atomic_mode` other than none.
+    pub(crate) remote_atomic: bool,
+    /// Reads and atomics under way at once: as requester, 2^`log_sra_max`, and as responder, 2^`log_rra_max`.
+    pub(crate) log_sra_max: u8,
+    pub(crate) log_rra_max: u8,
     /// Counters that the data path keeps: send blocks and receive entries taken.
     pub(crate) sq_consumer: u16,
     pub(crate) rq_consumer: u16,
@@ -123,6 +131,11 @@ impl Qp {
             next_send_psn: be24(c, 0x79),
             next_rcv_psn: be24(c, 0x95),
             min_rnr_nak: bits(c, 0x94 * 8 + 3, 5) as u8,
+            remote_read: bit_at(c, 0x92 * 8),
+            remote_write: bit_at(c, 0x92 * 8 + 1),
+            remote_atomic: bit_at(c, 0x92 * 8 + 2) && bits(c, 0x91 * 8 + 4, 4) != 0,
+            log_sra_max: bits(c, 0x71 * 8, 3) as u8,
+            log_rra_max: bits(c, 0x91 * 8, 3) as u8,
             sq_consumer: 0,
             rq_consumer: 0,
         }

@@ -1,7 +1,9 @@
 //! Completion queues of the model: overruns, arming, events.
 
+use crate::qp::{Qp, QpWish};
 use crate::raw::get;
-use crate::rdma::{Cq, CqWish, LW, Mr, Qp, QpWish, Rdma, Wqe, inline, signalled};
+use crate::rdma::{Cq, CqWish, LW, Mr, Rdma};
+use crate::wqe::{Wqe, inline, signalled};
 
 /// Two queue pairs whose completions all go to a queue each.
 pub struct Wire {

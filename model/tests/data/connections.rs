@@ -1,7 +1,9 @@
 //! Reliable connections of the model, driven by raw bytes.
 
+use crate::qp::{Qp, QpWish};
 use crate::raw::{get, load, store32};
-use crate::rdma::{Cq, CqWish, LR, LW, Mr, Qp, QpWish, Rdma, Wqe, data, inline, signalled};
+use crate::rdma::{Cq, CqWish, LR, LW, Mr, Rdma};
+use crate::wqe::{Wqe, data, inline, signalled};
 
 pub const CQ: CqWish = CqWish { log_size: 4, entry: 64, ignore_overrun: false };
 

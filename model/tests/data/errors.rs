@@ -1,8 +1,10 @@
 //! Reliable connections of the model when something is wrong: keys, lengths, peers; and the way out of it.
 
 use crate::connections::{CQ, Pair, REGION, pair, pair_with};
+use crate::qp::QpWish;
 use crate::raw::{get, load, put, store32};
-use crate::rdma::{LR, LW, Mr, QpWish, Rdma, Wqe, data, inline, signalled};
+use crate::rdma::{LR, LW, Mr, Rdma};
+use crate::wqe::{Wqe, data, inline, signalled};
 
 impl Pair {
     /// Polls the sender's queue and checks it for an error: syndrome and vendor syndrome.

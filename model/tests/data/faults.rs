@@ -3,8 +3,9 @@
 use mlx5_model::DataFault;
 
 use crate::completions::wire;
+use crate::qp::QpWish;
 use crate::raw::get;
-use crate::rdma::{QpWish, inline, signalled};
+use crate::wqe::{inline, signalled};
 
 #[test]
 fn a_corrupted_message_differs_in_one_byte() {

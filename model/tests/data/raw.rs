@@ -43,8 +43,13 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// A function on which INIT_HCA has run.
+    /// A function on which INIT_HCA has run, and the results of atomics are in the host's byte order.
     pub fn up() -> Self {
+        Self::up_with(true)
+    }
+
+    /// As [`up`](Self::up); without `host_order` the capability page of atomics stays as it was.
+    pub fn up_with(host_order: bool) -> Self {
         let model = Model::new(ModelConfig::default());
         let alloc = |size| model.alloc(size, 4096).unwrap();
         let (queue, input, output) = (alloc(4096), alloc(BLOCKS * 1024), alloc(BLOCKS * 1024));
@@ -60,6 +65,11 @@ impl Raw {
         set.extend_from_slice(&caps[16..]);
         put(&mut set[8..], 528, 2, 0); // cmdif_checksum
         raw.command(0x109, 0, &set, 16); // SET_HCA_CAP
+        if host_order {
+            set[8..].fill(0);
+            put(&mut set[8..], 64, 2, 1); // atomic_req_8B_endianness_mode
+            raw.command(0x109, 3 << 1, &set, 16); // SET_HCA_CAP, atomic
+        }
         raw.pages(2);
         raw.command(0x102, 0, &[0; 8], 16); // INIT_HCA
         raw

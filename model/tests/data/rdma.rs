@@ -1,4 +1,4 @@
-//! Queues, keys and connections, by raw bytes.
+//! Completion queues, event queues and keys, by raw bytes.
 
 use mlx5_hw::platform::{DmaMem, Platform};
 
@@ -41,58 +41,6 @@ pub struct Cq {
     pub ci: u32,
 }
 
-/// What a test wants of a queue pair.
-#[derive(Clone, Copy)]
-pub struct QpWish {
-    pub log_rq: u32,
-    /// Bytes of a receive work request.
-    pub stride: usize,
-    /// Log2 of 64-byte blocks.
-    pub log_sq: u32,
-    pub user_index: u32,
-    pub rnr_retry: u8,
-    pub retry_count: u8,
-    /// 0: 655 ms, 1: 10 us.
-    pub min_rnr_nak: u8,
-    pub ack_timeout: u8,
-    pub psn: u32,
-    pub mtu: u8,
-    pub log_msg_max: u8,
-    /// `page_offset`: the queue starts at this 64th of its first page.
-    pub page_offset: u64,
-    /// `rlky`.
-    pub reserved_lkey: bool,
-}
-
-impl Default for QpWish {
-    fn default() -> Self {
-        Self {
-            log_rq: 4,
-            stride: 32,
-            log_sq: 4,
-            user_index: 0x1234,
-            rnr_retry: 0,
-            retry_count: 1,
-            min_rnr_nak: 1,
-            ack_timeout: 1,
-            psn: 0xff_fffe,
-            mtu: 3,
-            log_msg_max: 30,
-            page_offset: 0,
-            reserved_lkey: false,
-        }
-    }
-}
-
-pub struct Qp {
-    pub qpn: u32,
-    pub mem: DmaMem,
-    pub record: DmaMem,
-    pub wish: QpWish,
-    pub sq: u16,
-    pub rq: u16,
-}
-
 /// Memory with a key.
 pub struct Mr {
     pub mem: DmaMem,
@@ -101,13 +49,20 @@ pub struct Mr {
     pub va: u64,
 }
 
-/// Access rights of a key: local read, local write.
+/// Access rights of a key, as in its context from `lr` up: local read and write, remote read and write, atomics.
 pub const LR: u64 = 1;
 pub const LW: u64 = 2;
+pub const RR: u64 = 4;
+pub const RW: u64 = 8;
+pub const ATOMIC: u64 = 16;
 
 impl Rdma {
     pub fn up() -> Self {
-        let raw = Raw::up();
+        Self::on(Raw::up())
+    }
+
+    /// What every connection needs, on a function.
+    pub fn on(raw: Raw) -> Self {
         let uar = get(&raw.command(0x802, 0, &[0; 8], 16), 72, 24) as u32;
         let pd = get(&raw.command(0x800, 0, &[0; 8], 16), 72, 24) as u32;
         let async_eq = EventQueue::new(&raw, uar, 1, 0x1f_02be);
@@ -144,8 +99,7 @@ impl Rdma {
         let pages = (size + offset).div_ceil(4096);
         let mut body = vec![0; 264 + 8 * pages.next_multiple_of(2)];
         let mkc = &mut body[8..72];
-        put(mkc, 20, 1, rights >> 1 & 1);
-        put(mkc, 21, 1, rights & 1);
+        put(mkc, 17, 5, rights);
         put(mkc, 22, 2, 1); // MTT
         put(mkc, 32, 24, 0xff_ffff);
         put(mkc, 56, 8, 0x42);
@@ -179,172 +133,6 @@ impl Rdma {
         put(cqc, 448, 64, record.iova());
         let out = self.raw.command(0x400, 0, &body, 16);
         Cq { cqn: get(&out, 72, 24) as u32, mem, record, wish, ci: 0 }
-    }
-
-    /// A queue pair in the reset state.
-    pub fn qp(&self, wish: QpWish, send: &Cq, recv: &Cq) -> Qp {
-        let bytes = (wish.stride << wish.log_rq) + (64 << wish.log_sq) + 64 * wish.page_offset as usize;
-        let (mem, record) = (self.alloc(bytes), self.alloc(64));
-        let mut body = pages_body(264, &mem);
-        let qpc = &mut body[16..248];
-        self.fill(qpc, &wish);
-        put(qpc, 73, 4, wish.log_rq.into());
-        put(qpc, 77, 3, u64::from(wish.stride.ilog2()) - 4);
-        put(qpc, 81, 4, wish.log_sq.into());
-        put(qpc, 91, 1, wish.reserved_lkey.into());
-        put(qpc, 104, 24, self.uar.into());
-        put(qpc, 1000, 24, send.cqn.into());
-        put(qpc, 1256, 24, recv.cqn.into());
-        put(qpc, 1172, 6, wish.page_offset);
-        put(qpc, 1280, 64, record.iova());
-        put(qpc, 1381, 3, 0);
-        let out = self.raw.command(0x500, 0, &body, 16);
-        Qp { qpn: get(&out, 72, 24) as u32, mem, record, wish, sq: 0, rq: 0 }
-    }
-
-    fn fill(&self, qpc: &mut [u8], wish: &QpWish) {
-        put(qpc, 19, 2, 3); // pm_state: migrated
-        put(qpc, 40, 24, self.pd.into());
-        put(qpc, 136, 24, wish.user_index.into());
-    }
-
-    /// RST2INIT.
-    pub fn init(&self, qp: &Qp) {
-        self.modify(0x502, qp, |_| ());
-    }
-
-    /// INIT2RTR towards `peer`.
-    pub fn ready_to_receive(&self, qp: &Qp, peer: u32) {
-        self.ready_to_receive_from(qp, peer, self.gid, MAC);
-    }
-
-    /// INIT2RTR towards a queue pair at an address.
-    pub fn ready_to_receive_from(&self, qp: &Qp, peer: u32, gid: [u8; 16], mac: [u8; 6]) {
-        self.modify(0x503, qp, |qpc| {
-            put(qpc, 168, 24, peer.into());
-            put(qpc, 64, 3, qp.wish.mtu.into());
-            put(qpc, 67, 5, qp.wish.log_msg_max.into());
-            put(qpc, 1187, 5, qp.wish.min_rnr_nak.into());
-            put(qpc, 1192, 24, qp.wish.psn.into());
-            let ads = &mut qpc[24..68];
-            put(ads, 264 - 192, 8, 0);
-            put(ads, 88, 8, 64); // hop_limit
-            ads[16..32].copy_from_slice(&gid);
-            put(ads, 272, 16, 0xc000); // udp_sport
-            put(ads, 296, 8, 1); // vhca_port_num
-            ads[38..44].copy_from_slice(&mac);
-        });
-    }
-
-    /// RTR2RTS.
-    pub fn ready_to_send(&self, qp: &Qp) {
-        self.modify(0x504, qp, |qpc| {
-            put(qpc, 909, 3, qp.wish.retry_count.into());
-            put(qpc, 912, 3, qp.wish.rnr_retry.into());
-            put(qpc, 968, 24, qp.wish.psn.into());
-            put(qpc, 192 + 64, 5, qp.wish.ack_timeout.into());
-            put(qpc, 192 + 296, 8, 1);
-        });
-    }
-
-    fn modify(&self, opcode: u16, qp: &Qp, fill: impl Fn(&mut [u8])) {
-        let mut body = vec![0; 264];
-        put(&mut body, 8, 24, qp.qpn.into());
-        put(&mut body, 64, 32, 0);
-        let qpc = &mut body[16..248];
-        self.fill(qpc, &qp.wish);
-        put(qpc, 192 + 296, 8, 1);
-        fill(qpc);
-        self.raw.command(opcode, 0, &body, 16);
-    }
-
-    /// Two queue pairs, connected, ready to send.
-    pub fn pair(&self, wish: QpWish, a: &Cq, b: &Cq) -> (Qp, Qp) {
-        let first = self.qp(wish, a, a);
-        let second = self.qp(QpWish { user_index: wish.user_index + 1, ..wish }, b, b);
-        for (qp, peer) in [(&first, &second), (&second, &first)] {
-            self.init(qp);
-            self.ready_to_receive(qp, peer.qpn);
-            self.ready_to_send(qp);
-        }
-        (first, second)
-    }
-
-    /// QUERY_QP: the context.
-    pub fn context(&self, qp: &Qp) -> Vec<u8> {
-        let mut body = [0; 8];
-        put(&mut body, 8, 24, qp.qpn.into());
-        self.raw.command(0x50b, 0, &body, 464)[24..256].to_vec()
-    }
-
-    /// QUERY_QP: the state.
-    pub fn state(&self, qp: &Qp) -> u64 {
-        get(&self.context(qp), 0, 4)
-    }
-
-    /// 2ERR (0x507) or 2RST (0x50a).
-    pub fn leave(&self, opcode: u16, qp: &Qp) {
-        let mut body = [0; 8];
-        put(&mut body, 8, 24, qp.qpn.into());
-        self.raw.command(opcode, 0, &body, 16);
-    }
-
-    /// Writes a receive work request: data segments, and the terminating lkey where room is left. Does not tell.
-    pub fn write_recv(&self, qp: &mut Qp, list: &[(u32, u64, u32)]) {
-        let mut raw = vec![0; qp.wish.stride];
-        for (i, seg) in list.iter().enumerate() {
-            raw[16 * i..16 * i + 16].copy_from_slice(&data(*seg));
-        }
-        if list.len() * 16 < raw.len() {
-            put(&mut raw[16 * list.len()..], 32, 32, 0x100);
-        }
-        let slot = usize::from(qp.rq) & ((1 << qp.wish.log_rq) - 1);
-        store(&qp.mem, 64 * qp.wish.page_offset as usize + slot * qp.wish.stride, &raw);
-        qp.rq = qp.rq.wrapping_add(1);
-    }
-
-    /// Posts a receive work request.
-    pub fn recv(&self, qp: &mut Qp, list: &[(u32, u64, u32)]) {
-        self.write_recv(qp, list);
-        store32(&qp.record, 0, qp.rq.into());
-    }
-
-    /// Writes a send work request, wrapping at the end of the ring. Returns the doorbell's value.
-    pub fn write_send(&self, qp: &mut Qp, wqe: Wqe<'_>) -> u64 {
-        let mut raw = vec![0; 16];
-        put(&mut raw, 8, 16, qp.sq.into());
-        put(&mut raw, 24, 8, wqe.opcode.into());
-        put(&mut raw, 32, 24, qp.qpn.into());
-        raw[11] = wqe.flags;
-        put(&mut raw, 96, 32, wqe.imm.into());
-        raw.extend_from_slice(wqe.segments);
-        raw.resize(raw.len().next_multiple_of(16), 0);
-        let ds = raw.len() / 16;
-        put(&mut raw, 58, 6, ds as u64);
-        self.store_send(qp, &raw);
-        qp.sq = qp.sq.wrapping_add(ds.div_ceil(4) as u16);
-        get(&raw, 0, 64)
-    }
-
-    /// Stores bytes at the producer of a send queue.
-    pub fn store_send(&self, qp: &Qp, raw: &[u8]) {
-        let base = 64 * qp.wish.page_offset as usize + (qp.wish.stride << qp.wish.log_rq);
-        for (i, unit) in raw.chunks(16).enumerate() {
-            let at = (usize::from(qp.sq) * 64 + 16 * i) % (64 << qp.wish.log_sq);
-            store(&qp.mem, base + at, unit);
-        }
-    }
-
-    /// Tells the producer, then rings.
-    pub fn ring(&self, qp: &Qp, value: u64) {
-        store32(&qp.record, 4, qp.sq.into());
-        self.raw.write64(self.uar as usize * 4096 + 0x800, value);
-    }
-
-    /// Posts a send work request.
-    pub fn send(&self, qp: &mut Qp, wqe: Wqe<'_>) {
-        let value = self.write_send(qp, wqe);
-        self.ring(qp, value);
     }
 
     /// Arms a completion queue: record, then doorbell.
@@ -432,43 +220,12 @@ impl EventQueue {
 }
 
 /// A command body of `head` bytes with the list of a memory's pages behind it.
-fn pages_body(head: usize, mem: &DmaMem) -> Vec<u8> {
+pub fn pages_body(head: usize, mem: &DmaMem) -> Vec<u8> {
     let mut body = vec![0; head];
     for i in 0..mem.size().div_ceil(4096) {
         body.extend_from_slice(&(mem.iova() + 4096 * i as u64).to_be_bytes());
     }
     body
-}
-
-/// A send work request: opcode, `fm_ce_se`, immediate data, and the bytes of its segments.
-#[derive(Clone, Copy)]
-pub struct Wqe<'a> {
-    pub opcode: u8,
-    pub flags: u8,
-    pub imm: u32,
-    pub segments: &'a [u8],
-}
-
-/// SEND with a completion.
-pub fn signalled(segments: &[u8]) -> Wqe<'_> {
-    Wqe { opcode: 0x0a, flags: 8, imm: 0, segments }
-}
-
-/// A data segment: (lkey, address, length).
-pub fn data((lkey, addr, len): (u32, u64, u32)) -> [u8; 16] {
-    let mut raw = [0; 16];
-    put(&mut raw, 0, 32, len.into());
-    put(&mut raw, 32, 32, lkey.into());
-    put(&mut raw, 64, 64, addr);
-    raw
-}
-
-/// An inline segment.
-pub fn inline(bytes: &[u8]) -> Vec<u8> {
-    let mut raw = (1 << 31 | bytes.len() as u32).to_be_bytes().to_vec();
-    raw.extend_from_slice(bytes);
-    raw.resize(raw.len().next_multiple_of(16), 0);
-    raw
 }
 
 impl Mr {
@@ -484,6 +241,11 @@ impl Mr {
 
     pub fn fill(&self, at: usize, bytes: &[u8]) {
         store(&self.mem, self.offset(at), bytes);
+    }
+
+    /// Byte `at` as an RDMA operation names it: (rkey, address).
+    pub fn there(&self, at: u64) -> (u32, u64) {
+        (self.key, self.va + at)
     }
 
     pub fn bytes(&self, at: usize, len: usize) -> Vec<u8> {

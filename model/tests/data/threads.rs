@@ -1,8 +1,10 @@
 //! The device on a thread of its own: register writes reach it late, and it writes memory while the driver reads.
 
 use crate::connections::pair_with;
+use crate::qp::QpWish;
 use crate::raw::{get, store32};
-use crate::rdma::{CqWish, QpWish, inline, signalled};
+use crate::rdma::CqWish;
+use crate::wqe::{inline, signalled};
 
 #[test]
 fn doorbells_that_arrive_late_break_no_rule() {

@@ -1,8 +1,10 @@
 //! Every rule of the data path, broken once by raw bytes.
 
 use crate::kinds::COMMITTED_HERE;
+use crate::qp::QpWish;
 use crate::raw::{put, store, store32};
-use crate::rdma::{CqWish, LR, LW, QpWish, Rdma, Wqe, data, inline, signalled};
+use crate::rdma::{CqWish, LR, LW, Rdma};
+use crate::wqe::{Wqe, data, inline, signalled};
 use mlx5_hw::platform::Platform;
 use mlx5_model::ViolationKind::{self, *};
 
@@ -11,8 +13,8 @@ struct Bench {
     rdma: Rdma,
     send: crate::rdma::Cq,
     recv: crate::rdma::Cq,
-    a: crate::rdma::Qp,
-    b: crate::rdma::Qp,
+    a: crate::qp::Qp,
+    b: crate::qp::Qp,
     mr: crate::rdma::Mr,
 }
 

@@ -1,0 +1,149 @@
+//! Work requests of a send queue as the device fetches them: read, checked, with their payload gathered.
+
+use super::cqe::{CqeError, syndrome};
+use super::memory;
+use super::wqe::{self, Atomic, Ctrl, DS_UNIT, DataSeg, Remote, Segment, Work, WqeFault};
+use crate::device::Device;
+use crate::violation::ViolationKind;
+
+/// Bytes that an atomic works on and answers.
+pub(crate) const ATOMIC_BYTES: u64 = 8;
+
+/// One work request, ready for the wire.
+pub(crate) struct Message {
+    pub(crate) ctrl: Ctrl,
+    pub(crate) body: Body,
+}
+
+/// What goes to the peer, and where its answer is written.
+pub(crate) enum Body {
+    Nothing,
+    Send(Vec<u8>),
+    Write(Remote, Vec<u8>),
+    Read { from: Remote, len: u64, into: Vec<DataSeg> },
+    Atomic { at: Remote, atomic: Atomic, into: Vec<DataSeg> },
+}
+
+impl Body {
+    /// Bytes of payload, whichever way they go.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Body::Nothing => 0,
+            Body::Send(payload) | Body::Write(_, payload) => payload.len() as u64,
+            Body::Read { len, .. } => *len,
+            Body::Atomic { .. } => ATOMIC_BYTES,
+        }
+    }
+
+    /// Payload on its way to the peer.
+    pub(crate) fn outgoing(&mut self) -> &mut [u8] {
+        match self {
+            Body::Send(payload) | Body::Write(_, payload) => payload,
+            _ => &mut [],
+        }
+    }
+
+    /// The list that the peer's answer is written along, if there is one.
+    pub(crate) fn into_list(self) -> Vec<DataSeg> {
+        match self {
+            Body::Read { into, .. } | Body::Atomic { into, .. } => into,
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The control segment at the head of a send queue.
+pub(crate) fn control(dev: &mut Device, qpn: u32) -> Option<Ctrl> {
+    let qp = dev.objects.qps.get(&qpn)?;
+    let (buffer, at) = (qp.buffer.clone(), wqe::send_at(qp, qp.sq_consumer, 0));
+    let mut raw = [0; DS_UNIT];
+    dev.buffer_read("send work request", &buffer, at, &mut raw).ok()?;
+    Some(Ctrl::decode(&raw))
+}
+
+/// Reads the work request at the head and gathers its payload. The control segment comes back in any case.
+pub(crate) fn head(dev: &mut Device, qpn: u32, posted: u16) -> (Ctrl, Result<Message, CqeError>) {
+    let Some(ctrl) = control(dev, qpn) else {
+        return (Ctrl::decode(&[]), Err(CqeError::of(syndrome::LOCAL_QP_OP)));
+    };
+    let message = check(dev, qpn, &ctrl, posted)
+        .and_then(|()| work(dev, qpn, &ctrl))
+        .and_then(|work| body(dev, qpn, work))
+        .map(|body| Message { ctrl, body });
+    (ctrl, message)
+}
+
+fn malformed(dev: &mut Device, qpn: u32, index: u16, what: &str) -> CqeError {
+    dev.violate(ViolationKind::WqeMalformed, format!("QP {qpn:#x}, send WQE {index:#x}: {what}"));
+    CqeError::of(syndrome::LOCAL_QP_OP)
+}
+
+/// Checks a control segment against the place where it was found.
+fn check(dev: &mut Device, qpn: u32, ctrl: &Ctrl, posted: u16) -> Result<(), CqeError> {
+    let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(CqeError::of(syndrome::LOCAL_QP_OP)) };
+    let at = qp.sq_consumer;
+    let signed = qp.wq_signature;
+    let fault = if let Err(fault) = ctrl.check() {
+        format!("{fault:?}")
+    } else if ctrl.index != at {
+        format!("index {:#x}", ctrl.index)
+    } else if ctrl.qpn != qpn {
+        format!("queue number {:#x}", ctrl.qpn)
+    } else if ctrl.blocks() > posted.wrapping_sub(at) {
+        format!("{} blocks, {} posted", ctrl.blocks(), posted.wrapping_sub(at))
+    } else if ctrl.signature != 0 && !signed {
+        format!("signature {:#x} without wq_signature", ctrl.signature)
+    } else {
+        return Ok(());
+    };
+    Err(malformed(dev, qpn, at, &fault))
+}
+
+/// Reads the segments behind the control segment, across the end of the ring.
+fn work(dev: &mut Device, qpn: u32, ctrl: &Ctrl) -> Result<Work, CqeError> {
+    let unable = CqeError::of(syndrome::LOCAL_QP_OP);
+    let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(unable) };
+    let (buffer, index) = (qp.buffer.clone(), qp.sq_consumer);
+    let places: Vec<u64> = (1..usize::from(ctrl.ds)).map(|unit| wqe::send_at(qp, index, unit)).collect();
+    let mut raw = vec![0; places.len() * DS_UNIT];
+    for (piece, at) in raw.chunks_exact_mut(DS_UNIT).zip(places) {
+        if dev.buffer_read("send work request", &buffer, at, piece).is_err() {
+            return Err(unable);
+        }
+    }
+    let work = wqe::decode_work(ctrl.opcode, &raw).ok_or(unable)?;
+    if matches!(work, Ok(Work::Atomic(..))) && dev.hca.caps.current("atomic") == 0 {
+        return Err(unable);
+    }
+    work.map_err(|fault: WqeFault| malformed(dev, qpn, index, &format!("{fault:?}")))
+}
+
+/// Collects what goes on the wire.
+fn body(dev: &mut Device, qpn: u32, work: Work) -> Result<Body, CqeError> {
+    let limit = dev.objects.qps.get(&qpn).map_or(0, |qp| 1_u64 << qp.log_msg_max);
+    let too_long = |len: u64| if len > limit { Err(CqeError::of(syndrome::LOCAL_LENGTH)) } else { Ok(()) };
+    let total = |segments: &[Segment]| segments.iter().map(Segment::len).sum::<u64>();
+    let room = |list: &[DataSeg]| list.iter().map(|seg| u64::from(seg.len)).sum::<u64>();
+    match work {
+        Work::Nop => Ok(Body::Nothing),
+        Work::Send(segments) => {
+            too_long(total(&segments))?;
+            Ok(Body::Send(memory::gather(dev, qpn, &segments)?))
+        }
+        Work::Write(remote, segments) => {
+            too_long(total(&segments))?;
+            Ok(Body::Write(remote, memory::gather(dev, qpn, &segments)?))
+        }
+        Work::Read(from, into) => {
+            let len = room(&into);
+            too_long(len)?;
+            Ok(Body::Read { from, len, into })
+        }
+        Work::Atomic(at, atomic, into) => {
+            if room(&into) < ATOMIC_BYTES {
+                return Err(CqeError::of(syndrome::LOCAL_LENGTH));
+            }
+            Ok(Body::Atomic { at, atomic, into })
+        }
+    }
+}
