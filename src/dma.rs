@@ -14,6 +14,7 @@ use mlx5_hw::init_segment::InitSegment;
 use mlx5_hw::platform::{Bar, DmaMem, Platform};
 use spin::Mutex;
 
+use crate::device::LeakHook;
 use crate::error::Error;
 
 /// Memory that the device may still write to, kept until it is known to be quiet.
@@ -36,16 +37,19 @@ pub(crate) struct Port {
     foreign: Mutex<Vec<Leaked>>,
     /// A reset was confirmed: the device uses no memory any more.
     quiet: AtomicBool,
+    /// Told of what is kept for good.
+    on_leak: Option<LeakHook>,
 }
 
 impl Port {
-    pub(crate) fn new(platform: Arc<dyn Platform>, bar: Box<dyn Bar>) -> Self {
+    pub(crate) fn new(platform: Arc<dyn Platform>, bar: Box<dyn Bar>, on_leak: Option<LeakHook>) -> Self {
         Self {
             platform,
             bar,
             ledger: Mutex::new(Vec::new()),
             foreign: Mutex::new(Vec::new()),
             quiet: AtomicBool::new(false),
+            on_leak,
         }
     }
 
@@ -97,7 +101,11 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        if !self.ledger.get_mut().is_empty() && self.reset().is_err() {
+        let kept = self.leaked();
+        if !kept.is_empty() && self.reset().is_err() {
+            if let Some(hook) = &self.on_leak {
+                kept.iter().for_each(|piece| hook(piece));
+            }
             // The platform's memory must outlive the device's use of it, which may never end.
             core::mem::forget(self.platform.clone());
         }

@@ -124,7 +124,7 @@ impl EventQueues {
         };
         let mut list = self.list.lock();
         if list.iter().any(|eq| eq.eqn == eqn) {
-            return Err(Error::Protocol { what: "an event queue number given twice" });
+            return Err(Error::Protocol { what: "CREATE_EQ gave the number of an event queue that exists" });
         }
         let eq = EventQueue { role: plan.role, eqn, uar, ring, memory, armed: true, dying: false };
         eq.doorbell(&self.port, EQ_ARM);

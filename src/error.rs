@@ -36,15 +36,15 @@ pub enum Error {
     },
     /// The firmware did not finish starting in time.
     FirmwareNotReady,
-    /// The firmware reports a fatal condition in its health buffer.
-    Health {
-        /// `synd` of the health buffer.
-        syndrome: HealthSyndrome,
+    /// The device has failed: it answers no command before a reset.
+    Failed {
+        /// What is known of it.
+        why: Failure,
+        /// The command that was waited for, or that is not sent to such a device; `None` before the first one.
+        command: Option<Opcode>,
+        /// The device may have taken the command: it had not failed yet when the command was sent.
+        sent: bool,
     },
-    /// The interface of the NIC is disabled: someone reset or shut it down.
-    NicDisabled,
-    /// Registers read as all ones: the device has left the bus.
-    DeviceGone,
     /// Other objects still use this one.
     Busy,
     /// An argument is wrong.
@@ -59,6 +59,11 @@ pub enum Error {
     },
     /// The platform has no more memory for the device.
     NoMemory,
+    /// The platform has no memory for pages without which the firmware does not start.
+    NoPages {
+        /// How many it wants, of 4 KiB each.
+        count: u32,
+    },
     /// The platform refused.
     Platform(PlatformError),
     /// The device wrote something that makes no sense; it was not used.
@@ -66,6 +71,48 @@ pub enum Error {
         /// What it wrote.
         what: &'static str,
     },
+}
+
+/// Why a device counts as failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The firmware reports a fatal condition: `synd` of its health buffer.
+    Health(HealthSyndrome),
+    /// The interface of the NIC is disabled: someone reset or shut it down.
+    NicDisabled,
+    /// Registers read as all ones: the device has left the bus.
+    Gone,
+    /// Commands that waited at the same time, or as many as there are slots, came to their deadlines and none was answered.
+    Silent,
+}
+
+impl Failure {
+    const fn errno(self) -> i32 {
+        match self {
+            Self::Health(_) => errno::EIO,
+            Self::NicDisabled | Self::Gone => errno::ENODEV,
+            Self::Silent => errno::ETIMEDOUT,
+        }
+    }
+
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::Gone => "check the slot, its power and the PCIe link",
+            _ => "reset the device and open it again",
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Health(syndrome) => write!(f, "the firmware reports a fatal error, health syndrome {syndrome}"),
+            Self::NicDisabled => f.write_str("the device's interface is disabled"),
+            Self::Gone => f.write_str("the device does not answer, its registers read as all ones"),
+            Self::Silent => f.write_str("the firmware answers no command any more"),
+        }
+    }
 }
 
 /// What a command was waiting for when its time was up.
@@ -85,13 +132,13 @@ impl Error {
     pub const fn errno(self) -> i32 {
         match self {
             Self::Command { status, .. } => status.errno(),
-            Self::Delivery { .. } | Self::Health { .. } => errno::EIO,
+            Self::Delivery { .. } => errno::EIO,
+            Self::Failed { why, .. } => why.errno(),
             Self::Timeout { .. } | Self::FirmwareNotReady => errno::ETIMEDOUT,
-            Self::NicDisabled | Self::DeviceGone => errno::ENODEV,
             Self::Busy => errno::EBUSY,
             Self::Invalid { .. } => errno::EINVAL,
             Self::Unsupported { .. } | Self::Platform(PlatformError::Unsupported) => errno::EOPNOTSUPP,
-            Self::NoMemory | Self::Platform(PlatformError::NoMemory) => errno::ENOMEM,
+            Self::NoMemory | Self::NoPages { .. } | Self::Platform(PlatformError::NoMemory) => errno::ENOMEM,
             Self::Platform(PlatformError::Os(number)) => number,
             Self::Platform(_) => errno::EIO,
             Self::Protocol { .. } => errno::EPROTO,
@@ -102,6 +149,8 @@ impl Error {
     pub const fn opcode(self) -> Option<Opcode> {
         match self {
             Self::Command { opcode, .. } | Self::Delivery { opcode, .. } | Self::Timeout { opcode, .. } => Some(opcode),
+            Self::Failed { command, .. } => command,
+            Self::NoPages { .. } => Some(Opcode::MANAGE_PAGES),
             _ => None,
         }
     }
@@ -110,7 +159,7 @@ impl Error {
     /// then: after every other error the device may still use it.
     pub const fn refused(self) -> bool {
         !matches!(self, Self::Timeout { waiting_for: WaitingFor::Completion, .. } | Self::Delivery { .. })
-            && !matches!(self, Self::Health { .. } | Self::NicDisabled | Self::DeviceGone | Self::Protocol { .. })
+            && !matches!(self, Self::Failed { sent: true, .. } | Self::Protocol { .. })
     }
 }
 
@@ -137,22 +186,26 @@ impl fmt::Display for Error {
                 "{opcode} could not be delivered: {code}; the device did not accept the command queue entry or its \
                  mailboxes: check that they are mapped for the device, then reset it"
             ),
-            Self::Timeout { opcode, waiting_for } => write!(f, "{opcode}: {waiting_for}; reset the device and open it again"),
+            Self::Timeout { opcode, waiting_for } => {
+                write!(f, "{opcode}: {waiting_for}; reset the device and open it again")
+            }
             Self::FirmwareNotReady => {
                 f.write_str("the firmware did not become ready in time; wait, or reset the device and open it again")
             }
-            Self::Health { syndrome } => write!(
-                f,
-                "the firmware reports a fatal error, health syndrome {syndrome}; reset the device and open it again"
-            ),
-            Self::NicDisabled => f.write_str("the device's interface is disabled; reset the device and open it again"),
-            Self::DeviceGone => {
-                f.write_str("the device does not answer, its registers read as all ones; check the slot, its power and the PCIe link")
+            Self::Failed { why, command: None, .. } => write!(f, "{why}; {}", why.advice()),
+            Self::Failed { why, command: Some(opcode), sent } => {
+                let fate = if sent { "has no answer" } else { "was not sent" };
+                write!(f, "{opcode} {fate}: {why}; {}", why.advice())
             }
             Self::Busy => f.write_str("still in use; destroy the objects made from it first"),
             Self::Invalid { what } => write!(f, "invalid argument: {what}"),
             Self::Unsupported { what } => write!(f, "not supported: {what}; update the firmware or do without"),
             Self::NoMemory => f.write_str("no memory for the device; free some, or raise the limit on locked memory"),
+            Self::NoPages { count } => write!(
+                f,
+                "MANAGE_PAGES could not be sent: no memory for the {count} pages that the firmware asks for; free some, or \
+                 raise the limit on locked memory"
+            ),
             Self::Platform(PlatformError::Unsupported) => f.write_str("the platform cannot do that; use another port"),
             Self::Platform(PlatformError::Os(number)) => {
                 write!(f, "the operating system refused, error number {number}; check permissions and limits")

@@ -30,7 +30,7 @@ impl Fake {
     /// A fresh one, and the driver's side of it.
     pub(crate) fn port() -> (Self, Arc<Port>) {
         let fake = Self::default();
-        let port = Arc::new(Port::new(Arc::new(fake.clone()), Box::new(fake.clone())));
+        let port = Arc::new(Port::new(Arc::new(fake.clone()), Box::new(fake.clone()), None));
         (fake, port)
     }
 

@@ -5,7 +5,7 @@ use mlx5_hw::init_segment::NicInterface;
 use spin::Mutex;
 
 use crate::dma::Port;
-use crate::error::Error;
+use crate::error::Failure;
 
 /// Shortest time between two looks while a command waits, in nanoseconds.
 const LOOK_INTERVAL: u64 = 1_000_000;
@@ -38,12 +38,12 @@ pub enum Health {
 }
 
 impl Health {
-    /// The error that ends waiting, if this is a condition in which nothing will be answered.
-    pub const fn fatal(self) -> Option<Error> {
+    /// Why the device counts as failed, if this is a condition in which nothing will be answered.
+    pub const fn fatal(self) -> Option<Failure> {
         match self {
-            Self::Syndrome { syndrome, fatal: true, .. } => Some(Error::Health { syndrome }),
-            Self::NicDisabled | Self::SoftwareReset => Some(Error::NicDisabled),
-            Self::Gone => Some(Error::DeviceGone),
+            Self::Syndrome { syndrome, fatal: true, .. } => Some(Failure::Health(syndrome)),
+            Self::NicDisabled | Self::SoftwareReset => Some(Failure::NicDisabled),
+            Self::Gone => Some(Failure::Gone),
             Self::Ok | Self::Syndrome { .. } | Self::CounterStopped => None,
         }
     }
@@ -86,7 +86,7 @@ impl Watch {
     ///
     /// # Errors
     /// What [`Health::fatal`] gives.
-    pub(crate) fn check(&self, port: &Port, now: u64) -> Result<(), Error> {
+    pub(crate) fn check(&self, port: &Port, now: u64) -> Result<(), Failure> {
         {
             let mut seen = self.seen.lock();
             if seen.looked_at.is_some_and(|at| now.saturating_sub(at) < LOOK_INTERVAL) {
@@ -95,6 +95,14 @@ impl Watch {
             seen.looked_at = Some(now);
         }
         registers(port).fatal().map_or(Ok(()), Err)
+    }
+}
+
+/// What the failure of a device is called that has stopped to answer commands: what its registers say, if they say anything.
+pub(crate) fn silence(port: &Port) -> Failure {
+    match registers(port) {
+        Health::Syndrome { syndrome, .. } => Failure::Health(syndrome),
+        other => other.fatal().unwrap_or(Failure::Silent),
     }
 }
 

@@ -26,7 +26,7 @@ pub use cmdq::CommandCounters;
 pub use cq::{Completion, Cq, CqInitAttrEx, CqeSize, PollAttr, PollError, Poller, Wc, WcOpcode, WcStatus};
 pub use device::{Device, DeviceConfig};
 pub use dma::Leaked;
-pub use error::{Error, Returned};
+pub use error::{Error, Failure, Returned};
 pub use flags::{AccessFlags, CqInitAttrMask, CreateCqFlags, QpAttrMask, SendFlags, WcFlags, WcResultFlags};
 pub use gid::Gid;
 pub use health::Health;

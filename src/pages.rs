@@ -66,15 +66,19 @@ impl Pages {
     /// Gives what the firmware asks for at a stage of the bring-up.
     ///
     /// # Errors
-    /// `Protocol` for a negative number, `Invalid` for more than the user allows, and those of the commands.
+    /// `Protocol` for a negative number, `Invalid` for more than the user allows, `NoPages` for more than the platform has,
+    /// and those of the commands.
     pub(crate) fn satisfy(&self, control: &Control, stage: PagesStage) -> Result<(), Error> {
         let wanted = control.exec(&QueryPages { stage })?;
         match u32::try_from(wanted.num_pages) {
-            Err(_) => Err(Error::Protocol { what: "a negative number of pages to start with" }),
+            Err(_) => Err(Error::Protocol { what: "QUERY_PAGES asked for a negative number of pages" }),
             Ok(n) if !self.allowed(control, n) => {
                 Err(Error::Invalid { what: "max_pages is less than the firmware asks for" })
             }
-            Ok(n) => self.give(control, wanted.func_id, n),
+            Ok(n) => match self.give(control, wanted.func_id, n, u64::MAX) {
+                Err(Error::NoMemory) => Err(Error::NoPages { count: n }),
+                other => other,
+            },
         }
     }
 
@@ -82,18 +86,22 @@ impl Pages {
         self.book.lock().given.len() as u64 + u64::from(more) <= u64::from(control.config.max_pages)
     }
 
-    /// Gives `count` pages to a function.
-    fn give(&self, control: &Control, function: u16, count: u32) -> Result<(), Error> {
+    /// Gives `count` pages to a function. What is left at the time `until` is kept for later as a request.
+    fn give(&self, control: &Control, function: u16, count: u32, until: u64) -> Result<(), Error> {
         let mut left = count as usize;
         while left > 0 {
+            if control.port.platform().now() >= until {
+                self.request(function, i32::try_from(left).unwrap_or(i32::MAX));
+                return Ok(());
+            }
             let batch = left.min(BATCH);
-            self.give_batch(control, function, batch)?;
+            self.give_batch(control, function, batch, until)?;
             left -= batch;
         }
         Ok(())
     }
 
-    fn give_batch(&self, control: &Control, function: u16, count: usize) -> Result<(), Error> {
+    fn give_batch(&self, control: &Control, function: u16, count: usize, until: u64) -> Result<(), Error> {
         let mut fresh = Vec::with_capacity(count);
         for _ in 0..count {
             fresh.push(control.port.alloc(4096, 4096)?);
@@ -106,7 +114,7 @@ impl Pages {
                 book.given.insert(memory.iova(), Page { function, memory });
             }
         }
-        let result = control.exec_pages(&GivePages { func_id: function, pages: &addresses });
+        let result = control.exec_pages(until, &GivePages { func_id: function, pages: &addresses });
         if result.is_err_and(Error::refused) {
             self.strike(function, addresses.iter().copied());
         }
@@ -136,12 +144,12 @@ impl Pages {
     }
 
     /// Asks a function for at most `count` pages back; tells how many came.
-    fn take(&self, control: &Control, function: u16, count: usize) -> Result<usize, Error> {
+    fn take(&self, control: &Control, function: u16, count: usize, until: u64) -> Result<usize, Error> {
         let cells = vec![Cell::new(0); count.min(BATCH)];
-        let returned = control.exec_pages(&TakePages { func_id: function, pages: &cells })? as usize;
+        let returned = control.exec_pages(until, &TakePages { func_id: function, pages: &cells })? as usize;
         let known = self.strike(function, cells.iter().take(returned).map(Cell::get));
         if returned > cells.len() {
-            return Err(Error::Protocol { what: "more pages returned than asked for" });
+            return Err(Error::Protocol { what: "MANAGE_PAGES returned more pages than asked for" });
         }
         Ok(known)
     }
@@ -160,7 +168,7 @@ impl Pages {
                 (function, book.given.values().filter(|p| p.function == function).count())
             };
             // Linux always asks for a full batch's worth.
-            let took = self.take(control, function, BATCH)?;
+            let took = self.take(control, function, BATCH, u64::MAX)?;
             if took >= count {
                 continue;
             }
@@ -194,17 +202,24 @@ impl Pages {
         }
     }
 
-    /// Serves the page requests that have come. Does nothing while another thread is at it.
-    pub(crate) fn serve(&self, control: &Control) {
-        if self.book.lock().requests.is_empty() || self.serving.swap(true, Ordering::Acquire) {
+    /// Serves the page requests that have come, until the time `until`; what is left then is for the next call. Does
+    /// nothing while another thread is at it, or while the firmware has not answered the page command before.
+    pub(crate) fn serve(&self, control: &Control, until: u64) {
+        if self.book.lock().requests.is_empty() || !control.queue.page_slot_free() {
+            return;
+        }
+        if self.serving.swap(true, Ordering::Acquire) {
             return;
         }
         let _guard = Serving(&self.serving);
         // Requests that come meanwhile wait for the next call: a firmware that never stops asking stops nobody.
         let waiting = self.book.lock().requests.len();
         for _ in 0..waiting {
+            if control.port.platform().now() >= until || !control.queue.page_slot_free() {
+                return;
+            }
             let Some((function, pages)) = self.book.lock().requests.pop_front() else { return };
-            let result = self.answer(control, function, pages);
+            let result = self.answer(control, function, pages, until);
             let mut book = self.book.lock();
             match result {
                 Ok(()) => book.counters.requests += 1,
@@ -214,15 +229,19 @@ impl Pages {
         }
     }
 
-    fn answer(&self, control: &Control, function: u16, pages: i32) -> Result<(), Error> {
+    fn answer(&self, control: &Control, function: u16, pages: i32, until: u64) -> Result<(), Error> {
         if pages < 0 {
             let mut left = pages.unsigned_abs() as usize;
             let given = self.book.lock().given.values().filter(|p| p.function == function).count();
             left = left.min(given);
             while left > 0 {
-                let took = self.take(control, function, left)?;
+                if control.port.platform().now() >= until {
+                    self.request(function, i32::try_from(left).map_or(i32::MIN, |n| -n));
+                    return Ok(());
+                }
+                let took = self.take(control, function, left, until)?;
                 if took == 0 {
-                    return Err(Error::Protocol { what: "pages offered but not returned" });
+                    return Err(Error::Protocol { what: "MANAGE_PAGES returned none of the pages offered" });
                 }
                 left = left.saturating_sub(took);
             }
@@ -230,11 +249,11 @@ impl Pages {
         }
         let wanted = pages.unsigned_abs();
         let result = match self.allowed(control, wanted) {
-            true => self.give(control, function, wanted),
+            true => self.give(control, function, wanted, until),
             false => Err(Error::NoMemory),
         };
         if result == Err(Error::NoMemory) {
-            control.exec_pages(&CannotGivePages { func_id: function })?;
+            control.exec_pages(until, &CannotGivePages { func_id: function })?;
         }
         result
     }

@@ -3,7 +3,7 @@
 mod control;
 
 use control::{assert_clean, model, open};
-use mlx5::{DeviceConfig, Error, Health};
+use mlx5::{DeviceConfig, Error, Failure, Health};
 use mlx5_model::{CapConfig, CommandRecord, Fault, Model, ModelConfig};
 
 const PF: u16 = 0x1017;
@@ -210,7 +210,8 @@ fn a_firmware_that_never_starts_is_given_up_after_two_minutes() {
 fn an_empty_slot_is_no_device() {
     let model = model();
     model.inject(Fault::Removed);
-    assert_eq!(open(&model, DeviceConfig::new(VF)).unwrap_err(), Error::DeviceGone);
+    let error = open(&model, DeviceConfig::new(VF)).unwrap_err();
+    assert_eq!((error, error.errno()), (Error::Failed { why: Failure::Gone, command: None, sent: false }, 19));
 }
 
 #[test]

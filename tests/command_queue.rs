@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use control::{assert_clean, model, open};
 use mlx5::device::CommandTrace;
-use mlx5::{Device, DeviceConfig, Error};
+use mlx5::{Device, DeviceConfig, Error, Failure};
 use mlx5_hw::cmd::{AdapterInfo, AllocPd, Command, DeallocPd, QueryAdapter, QueryIssi};
 use mlx5_hw::platform::Platform;
 use mlx5_model::{Effect, Fault, Match, Model, ModelConfig};
@@ -103,6 +103,11 @@ fn a_queue_full_of_silent_commands_still_serves_pages() {
     assert!(matches!(error, Error::Timeout { waiting_for: mlx5::error::WaitingFor::Slot, .. }), "{error:?}");
     assert_eq!(device.command_counters().posted, posted + 1, "only the page command");
     assert_eq!(device.page_counters().requests, 1);
+    // No slot will become free: the next command is not even sent.
+    assert_eq!(device.failure(), Some(Failure::Silent));
+    let error = run(&device, &QueryIssi).unwrap_err();
+    assert!(matches!(error, Error::Failed { why: Failure::Silent, sent: false, .. }), "{error:?}");
+    assert_eq!(error.errno(), 110);
     device.close().unwrap();
     assert_clean(&model, "closed, by a reset");
 }
@@ -296,7 +301,7 @@ fn no_memory_for_a_bring_up_is_told_and_undone() {
         flag.store(t.opcode.name() == Some("QUERY_PAGES") && seen.firmware_pages() > 0, Ordering::Relaxed);
     }));
     let error = Device::open(starving, model.clone(), config).unwrap_err();
-    assert_eq!(error, Error::NoMemory);
+    assert!(matches!(error, Error::NoPages { count: 64 }), "{error:?}");
     assert_clean(&model, "undone");
 }
 
@@ -310,8 +315,11 @@ fn fatal_health_ends_waiting_early() {
     model.inject(Fault::Health { syndrome: 1, severity: 2, request_reset: true });
     let started = model.now();
     let error = adapter(&device).unwrap_err();
-    assert!(matches!(error, Error::Health { syndrome } if syndrome.0 == 1), "{error:?}");
-    assert_eq!(error.errno(), 5);
+    assert!(
+        matches!(error, Error::Failed { why: Failure::Health(syndrome), sent: true, .. } if syndrome.0 == 1),
+        "{error:?}"
+    );
+    assert_eq!((error.errno(), error.opcode().map(|o| o.0)), (5, Some(QUERY_ADAPTER)));
     assert!(model.now() - started < 5 * MS);
     device.close().unwrap();
     assert_clean(&model, "closed, by a reset");
@@ -322,9 +330,10 @@ fn a_removed_device_ends_waiting_early_and_leaks_by_name() {
     let model = model();
     let device = device(&model);
     model.inject(Fault::Removed);
-    assert_eq!(adapter(&device).unwrap_err(), Error::DeviceGone);
+    assert!(matches!(adapter(&device), Err(Error::Failed { why: Failure::Gone, sent: true, .. })));
     let returned = device.close().unwrap_err();
-    assert_eq!((returned.error, returned.error.errno()), (Error::DeviceGone, 19));
+    assert!(matches!(returned.error, Error::Failed { why: Failure::Gone, sent: false, .. }), "{:?}", returned.error);
+    assert_eq!(returned.error.errno(), 19);
     let mut names: Vec<_> = returned.object.leaked().iter().map(|l| l.what).collect();
     names.sort_unstable();
     names.dedup();
@@ -350,5 +359,92 @@ fn the_trace_has_each_command_with_its_status_and_time() {
         assert_eq!(trace.opcode.name(), Some(command.name));
         assert_eq!(trace.result.is_ok(), command.status == 0, "{}", command.name);
         assert!((5000..50_000).contains(&trace.duration), "{} took {}", command.name, trace.duration);
+    }
+}
+
+const MANAGE_PAGES: u16 = 0x108;
+
+/// Firmware that asks for pages and then takes no page command holds up nobody: not the command that waits, and not the
+/// ones after it.
+#[test]
+fn page_requests_end_with_the_command_that_waits() {
+    let model = model();
+    let mut config = config();
+    config.timeouts.drop = 2 * MS;
+    let device = open(&model, config).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    model.inject(Fault::Command { at: Match::Every(MANAGE_PAGES), effect: Effect::Never });
+    // Dropping an object has less time than the page command would have.
+    inject(&model, 0x801, Effect::PageRequest(5));
+    let started = model.now();
+    drop(pd);
+    assert!(model.now() - started < 4 * MS, "took {} ns", model.now() - started);
+    // The page slot is not free any more: what is asked for waits, the command does not.
+    let started = model.now();
+    model.inject(Fault::PageRequest(3));
+    adapter(&device).unwrap();
+    assert!(model.now() - started < MS, "took {} ns", model.now() - started);
+    device.close().unwrap();
+    assert_clean(&model, "closed, by a reset");
+}
+
+#[test]
+fn nothing_is_sent_to_a_device_that_has_failed_and_nothing_is_lost_by_trying() {
+    let model = model();
+    let device = device(&model);
+    let pd = device.alloc_pd().unwrap();
+    inject(&model, QUERY_ADAPTER, Effect::Health { syndrome: 1, severity: 2, request_reset: true });
+    assert_eq!(device.failure(), None);
+    assert!(matches!(adapter(&device), Err(Error::Failed { sent: true, .. })));
+    let (sent, memory) = (model.commands().len(), model.dma_outstanding());
+    for _ in 0..10 {
+        let error = device.create_cq(100, 0, 0).unwrap_err();
+        assert!(
+            matches!(error, Error::Failed { why: Failure::Health(_), sent: false, .. }) && error.refused(),
+            "{error:?}"
+        );
+        assert_eq!(error.opcode().map(|o| o.0), Some(0x400));
+        assert_eq!(pd.alloc_buf(4096, mlx5::AccessFlags::empty()).unwrap_err().errno(), 5);
+    }
+    assert_eq!((model.commands().len(), model.dma_outstanding()), (sent, memory));
+    assert!(matches!(device.failure(), Some(Failure::Health(syndrome)) if syndrome.0 == 1));
+    drop(pd);
+    device.close().unwrap();
+    assert_clean(&model, "closed, by a reset");
+}
+
+#[test]
+fn a_look_at_the_health_is_enough_to_stop_sending() {
+    let model = model();
+    let device = device(&model);
+    model.inject(Fault::Health { syndrome: 8, severity: 2, request_reset: true });
+    device.health();
+    let sent = model.commands().len();
+    assert!(matches!(adapter(&device), Err(Error::Failed { sent: false, .. })));
+    assert_eq!(model.commands().len(), sent);
+}
+
+/// Memory that nobody can be asked about any more is told to the hook: after a failed open, and after a drop.
+#[test]
+fn memory_kept_for_good_is_told_to_the_hook() {
+    for opened in [false, true] {
+        let model = model();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let sink = told.clone();
+        let mut config = config();
+        config.on_leak = Some(Arc::new(move |piece: &mlx5::Leaked| sink.lock().unwrap().push(*piece)));
+        let poor = Poor { no_reset: true, ..Poor::new(&model) };
+        if !opened {
+            inject(&model, 0x102, Effect::Never);
+            Device::open(poor, model.clone(), config).unwrap_err();
+        } else {
+            let device = Device::open(poor, model.clone(), config).unwrap();
+            inject(&model, 0x302, Effect::Never);
+            drop(device);
+        }
+        let told = told.lock().unwrap();
+        let bytes: usize = told.iter().map(|piece| piece.size).sum();
+        assert_eq!((told.len(), bytes), model.dma_outstanding(), "{told:?}");
+        assert!(!told.is_empty());
     }
 }

@@ -15,7 +15,7 @@ mod port;
 use core::arch::{asm, global_asm};
 use core::fmt::{self, Write};
 use core::ptr::NonNull;
-use mlx5::{Device, DeviceConfig, Error};
+use mlx5::{Device, DeviceConfig, Error, Failure};
 use mlx5_hw::mmio::MmioBar;
 
 // The stack is aligned to 16 bytes here, as a call expects it to be before it pushes the return address.
@@ -34,7 +34,7 @@ extern "C" fn main() -> ! {
     // SAFETY: a static, aligned, 64 KiB long, and nobody makes a reference to its bytes.
     let bar = unsafe { MmioBar::new(NonNull::from(&ABSENT).cast(), 1 << 16) };
     match Device::open(port::Arena, bar, DeviceConfig::default()) {
-        Err(error @ Error::DeviceGone) => {
+        Err(error @ Error::Failed { why: Failure::Gone, .. }) => {
             let _ = writeln!(Stdout, "no device, as expected: {error}");
             exit(0)
         }

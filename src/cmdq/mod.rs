@@ -61,6 +61,8 @@ enum Slot {
     /// The device has it; `token` is in its entry.
     Running {
         token: u8,
+        /// Answers and passed deadlines that were counted when it was posted.
+        before: Progress,
         by_event: bool,
         event: bool,
         answered_at: Option<u64>,
@@ -81,9 +83,17 @@ impl Slot {
     }
 }
 
+/// How commands have fared so far: it tells one that was forgotten from a firmware that has stopped.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    answered: u64,
+    overdue: u64,
+}
+
 struct Table {
     slots: [Slot; MAX_ENTRIES],
     seed: u8,
+    progress: Progress,
     counters: CommandCounters,
 }
 
@@ -127,6 +137,7 @@ impl CommandQueue {
             table: Mutex::new(Table {
                 slots: [const { Slot::Free }; MAX_ENTRIES],
                 seed: 0x5a,
+                progress: Progress::default(),
                 counters: CommandCounters::default(),
             }),
         })
@@ -202,6 +213,7 @@ impl CommandQueue {
             }
             let freed = core::mem::replace(slot, Slot::Free);
             table.counters.late += 1;
+            table.progress.answered += 1;
             drop(table);
             if let Slot::Abandoned { message, .. } = freed {
                 self.recycle(message);
@@ -223,6 +235,18 @@ impl CommandQueue {
 
     fn in_use(&self) -> bool {
         self.in_flight() > 0 || self.enabled.load(Ordering::Relaxed)
+    }
+
+    /// Whether the slot of page commands can be had at once.
+    pub(crate) fn page_slot_free(&self) -> bool {
+        self.reap();
+        matches!(self.table.lock().slots.get(self.slots - 1), Some(Slot::Free))
+    }
+
+    /// Whether each slot for ordinary commands holds one that nobody waits for any more.
+    pub(crate) fn all_abandoned(&self) -> bool {
+        let table = self.table.lock();
+        table.slots.iter().take(self.slots - 1).all(|slot| matches!(slot, Slot::Abandoned { .. }))
     }
 
     /// Commands that the device has not answered.

@@ -43,8 +43,9 @@ impl<'a> Claim<'a> {
             let mut table = queue.table.lock();
             let token = CommandQueue::token(&mut table);
             table.counters.posted += 1;
+            let before = table.progress;
             if let Some(slot) = table.slots.get_mut(self.index) {
-                *slot = Slot::Running { token, by_event, event: false, answered_at: None };
+                *slot = Slot::Running { token, before, by_event, event: false, answered_at: None };
             }
             token
         };
@@ -105,6 +106,22 @@ impl<'a> Claim<'a> {
         true
     }
 
+    /// Notes that the command's deadline has passed. Tells whether another one's did while it waited and nothing was answered
+    /// meanwhile: firmware that forgets a command now and then answers others, firmware that has stopped does not.
+    pub(crate) fn overdue(&self) -> bool {
+        self.queue.reap();
+        let mut table = self.queue.table.lock();
+        let now = table.progress;
+        table.progress.overdue += 1;
+        let Some(Slot::Running { before, .. }) = table.slots.get(self.index) else { return false };
+        let lies_there = |(i, slot): (usize, &Slot)| {
+            matches!(slot, Slot::Running { .. } | Slot::Abandoned { .. }) && !self.queue.device_owns(i)
+        };
+        before.overdue < now.overdue
+            && before.answered == now.answered
+            && !table.slots.iter().enumerate().any(lies_there)
+    }
+
     /// Reads the answer of a command that [`answered`](Self::answered).
     ///
     /// # Errors
@@ -115,8 +132,12 @@ impl<'a> Claim<'a> {
         };
         let outbox = Outbox { claim: &self, chain: &message.output, len: command.out_len() };
         let result = outbox.check().map(|()| command.decode(&outbox));
-        if let Some(slot) = self.queue.table.lock().slots.get_mut(self.index) {
-            *slot = Slot::Claimed;
+        {
+            let mut table = self.queue.table.lock();
+            table.progress.answered += 1;
+            if let Some(slot) = table.slots.get_mut(self.index) {
+                *slot = Slot::Claimed;
+            }
         }
         self.queue.recycle(message);
         result

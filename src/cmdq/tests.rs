@@ -341,3 +341,24 @@ fn an_answer_whose_event_is_lost_is_found() {
     assert_eq!(rig.queue.counters().lost_events, 1);
     claim.finish(&Blob::new(16, 16)).unwrap();
 }
+
+/// A command without an answer says nothing while others are answered; several at a time, and none answered, say all.
+#[test]
+fn firmware_that_has_stopped_is_told_from_one_that_forgets() {
+    let rig = rig();
+    let [lost, waits] = [(); 2].map(|()| rig.post(&Blob::new(16, 16)));
+    assert!(!lost.overdue(), "the first");
+    drop(lost);
+    let answered = rig.post(&Blob::new(16, 16));
+    put8(rig.entry(2) + 0x3f, 0);
+    assert!(!waits.overdue(), "an answer lies there");
+    assert!(answered.answered(0, true));
+    answered.finish(&Blob::new(16, 16)).unwrap();
+    drop(waits);
+    let one = rig.post(&Blob::new(16, 16));
+    assert!(!one.overdue(), "those before it were over when it was posted");
+    drop(one);
+    let together = [(); 3].map(|()| rig.post(&Blob::new(16, 16)));
+    assert_eq!(together.each_ref().map(Claim::overdue), [false, true, true]);
+    assert!(!rig.queue.all_abandoned());
+}

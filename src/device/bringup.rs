@@ -24,7 +24,7 @@ use super::control::Control;
 use crate::cmdq::CommandQueue;
 use crate::dma::Port;
 use crate::eq::{Plan, Role};
-use crate::error::Error;
+use crate::error::{Error, Failure};
 use crate::gid::Gid;
 
 /// log2 of the most QPs asked for, as in Linux.
@@ -82,7 +82,7 @@ fn wait_for_firmware(port: &Port, timeout: u64) -> Result<(), Error> {
     let segment = port.init_segment();
     while segment.initializing() {
         if segment.health_buffer().fw_version() == u32::MAX {
-            return Err(Error::DeviceGone);
+            return Err(Error::Failed { why: Failure::Gone, command: None, sent: false });
         }
         if port.platform().now() >= deadline {
             return Err(Error::FirmwareNotReady);
@@ -201,7 +201,7 @@ fn alloc_uar(control: &Control) -> Result<u32, Error> {
     control.note(|steps| steps.uar = Some(uar));
     let end = (uar as usize + 1).saturating_mul(mlx5_hw::uar::PAGE_SIZE);
     if end > control.port.bar().size() {
-        return Err(Error::Protocol { what: "a UAR page beyond the BAR" });
+        return Err(Error::Protocol { what: "ALLOC_UAR gave a page beyond the BAR" });
     }
     Ok(uar)
 }

@@ -5,6 +5,7 @@ use core::fmt;
 
 use mlx5_hw::cmd::Opcode;
 
+use crate::dma::Leaked;
 use crate::error::Error;
 
 const MS: u64 = 1_000_000;
@@ -58,6 +59,9 @@ pub struct CommandTrace {
 /// Called after each command, on the thread that ran it. It must not call back into the device.
 pub type TraceHook = Arc<dyn Fn(&CommandTrace) + Send + Sync>;
 
+/// Called for memory that is kept for good, when the last that belongs to the device goes.
+pub type LeakHook = Arc<dyn Fn(&Leaked) + Send + Sync>;
+
 /// How to open a device.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -75,6 +79,10 @@ pub struct DeviceConfig {
     pub max_pages: u32,
     /// Called after each command.
     pub trace: Option<TraceHook>,
+    /// Called for each piece of memory that the device may still write to when nothing of it is left, not even a device to
+    /// ask for [`leaked`](super::Device::leaked), and no reset has ended that: after a failed
+    /// [`open`](super::Device::open), or a drop, on a platform that cannot reset.
+    pub on_leak: Option<LeakHook>,
 }
 
 impl Default for DeviceConfig {
@@ -86,6 +94,7 @@ impl Default for DeviceConfig {
             interrupts: 1,
             max_pages: 1 << 18,
             trace: None,
+            on_leak: None,
         }
     }
 }
@@ -111,6 +120,7 @@ impl fmt::Debug for DeviceConfig {
             .field("interrupts", &self.interrupts)
             .field("max_pages", &self.max_pages)
             .field("trace", &self.trace.is_some())
+            .field("on_leak", &self.on_leak.is_some())
             .finish()
     }
 }

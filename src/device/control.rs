@@ -16,8 +16,8 @@ use super::teardown::{Steps, tear_down};
 use crate::cmdq::CommandQueue;
 use crate::dma::{Leaked, Port};
 use crate::eq::EventQueues;
-use crate::error::{Error, WaitingFor};
-use crate::health::Watch;
+use crate::error::{Error, Failure, WaitingFor};
+use crate::health::{self, Watch};
 use crate::pages::Pages;
 
 /// Longest sleep for an interrupt, in nanoseconds: it may have gone to another thread, or be lost.
@@ -95,6 +95,8 @@ pub(crate) struct Control {
     closed: AtomicBool,
     /// A command ended without anybody knowing whether the device carried it out.
     doubt: AtomicBool,
+    /// The device has failed: no command is sent any more.
+    failed: Mutex<Option<Failure>>,
 }
 
 impl Control {
@@ -111,6 +113,7 @@ impl Control {
             limit: AtomicU64::new(u64::MAX),
             closed: AtomicBool::new(false),
             doubt: AtomicBool::new(false),
+            failed: Mutex::new(None),
         }
     }
 
@@ -138,6 +141,16 @@ impl Control {
         self.doubt.load(Ordering::Relaxed)
     }
 
+    /// Why the device counts as failed.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        *self.failed.lock()
+    }
+
+    /// From now on the device counts as failed; the first reason stands.
+    pub(super) fn fail(&self, why: Failure) {
+        self.failed.lock().get_or_insert(why);
+    }
+
     /// Tears the function down; the last thing that is done with it.
     pub(super) fn close(&self) -> Result<(), Error> {
         let result = tear_down(self);
@@ -155,8 +168,9 @@ impl Control {
     /// Runs a command.
     ///
     /// # Errors
-    /// `Command` and `Delivery` as the device answers, `Timeout` without an answer, `NoMemory` for its mailboxes, what
-    /// the health watch finds while it waits, and `Invalid` once the device has been closed.
+    /// `Command` and `Delivery` as the device answers, `Timeout` without an answer, `NoMemory` for its mailboxes, `Failed`
+    /// when the health watch finds while it waits that the device has failed, or it had before, and `Invalid` once the
+    /// device has been closed.
     pub(crate) fn exec<C: Command>(&self, command: &C) -> Result<C::Out, Error> {
         self.exec_with(Patience::Full, command)
     }
@@ -168,20 +182,23 @@ impl Control {
             Patience::Full => timeouts.command,
             Patience::Short => timeouts.command.min(timeouts.drop),
         };
-        self.traced(command, false, timeout)
+        let deadline = self.deadline(timeout);
+        self.traced(command, false, deadline, timeout == timeouts.command)
     }
 
-    /// Runs a page command, on the slot kept for them and without serving page requests meanwhile.
-    pub(crate) fn exec_pages<C: Command>(&self, command: &C) -> Result<C::Out, Error> {
-        self.traced(command, true, self.config.timeouts.command)
+    /// Runs a page command, on the slot kept for them and without serving page requests meanwhile, for no longer than the
+    /// time `until`: that of the command which waits for it.
+    pub(crate) fn exec_pages<C: Command>(&self, until: u64, command: &C) -> Result<C::Out, Error> {
+        let deadline = self.deadline(self.config.timeouts.command).min(until);
+        self.traced(command, true, deadline, false)
     }
 
-    fn traced<C: Command>(&self, command: &C, pages: bool, timeout: u64) -> Result<C::Out, Error> {
+    fn traced<C: Command>(&self, command: &C, pages: bool, deadline: u64, patient: bool) -> Result<C::Out, Error> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::Invalid { what: "the device has been closed" });
         }
         let started = self.port.platform().now();
-        let result = self.run(command, pages, timeout);
+        let result = self.run(command, pages, deadline, patient);
         if result.as_ref().is_err_and(|e| !e.refused()) {
             self.doubt.store(true, Ordering::Relaxed);
         }
@@ -193,31 +210,53 @@ impl Control {
         result
     }
 
-    fn run<C: Command>(&self, command: &C, pages: bool, timeout: u64) -> Result<C::Out, Error> {
-        let deadline = self.deadline(timeout);
+    /// `patient` says that a command which comes to its deadline has had all the time that commands have.
+    fn run<C: Command>(&self, command: &C, pages: bool, deadline: u64, patient: bool) -> Result<C::Out, Error> {
+        let failed = |sent| move |why| Error::Failed { why, command: Some(C::OPCODE), sent };
         let late = |waiting_for| Error::Timeout { opcode: C::OPCODE, waiting_for };
+        if let Some(why) = self.failure() {
+            return Err(failed(false)(why));
+        }
         let free = |_| self.queue.claim(C::OPCODE, pages);
-        let mut claim = self.wait(deadline, pages, free)?.ok_or(late(WaitingFor::Slot))?;
+        let Some(mut claim) = self.wait(deadline, pages, free).map_err(failed(false))? else {
+            self.overdue(patient && self.queue.all_abandoned());
+            return Err(late(WaitingFor::Slot));
+        };
         claim.post(command)?;
         let answered = |last| claim.answered(self.port.platform().now(), last).then_some(());
-        self.wait(deadline, pages, answered)?.ok_or(late(WaitingFor::Completion))?;
+        if self.wait(deadline, pages, answered).map_err(failed(true))?.is_none() {
+            self.overdue(patient && claim.overdue());
+            return Err(late(WaitingFor::Completion));
+        }
         claim.finish(command)
+    }
+
+    /// A command has come to its deadline; if all do, the device has failed.
+    fn overdue(&self, all: bool) {
+        if all {
+            self.fail(health::silence(&self.port));
+        }
     }
 
     /// Waits until `ready` gives something, serving events meanwhile; `None` when the deadline has passed. `ready` is
     /// told whether this is the last time it is asked.
-    fn wait<T>(&self, deadline: u64, pages: bool, ready: impl Fn(bool) -> Option<T>) -> Result<Option<T>, Error> {
+    fn wait<T>(&self, deadline: u64, pages: bool, ready: impl Fn(bool) -> Option<T>) -> Result<Option<T>, Failure> {
         loop {
             let now = self.port.platform().now();
             let last = now >= deadline;
-            self.serve(pages);
+            self.serve(pages, deadline);
             if let Some(value) = ready(last) {
                 return Ok(Some(value));
             }
             if last {
                 return Ok(None);
             }
-            self.watch.check(&self.port, now)?;
+            if let Err(why) = self.watch.check(&self.port, now) {
+                self.fail(why);
+            }
+            if let Some(why) = self.failure() {
+                return Err(why);
+            }
             self.idle(deadline.min(now.saturating_add(NAP)));
         }
     }
@@ -235,11 +274,16 @@ impl Control {
         }
     }
 
-    /// Takes the events that have come and, unless this is for a page command, serves page requests.
-    pub(crate) fn serve(&self, pages: bool) {
+    /// Takes the events that have come and serves page requests, for no longer than a command may take.
+    pub(super) fn service(&self) {
+        self.serve(false, self.deadline(self.config.timeouts.command));
+    }
+
+    /// Takes the events that have come and, unless this is for a page command, serves page requests until `deadline`.
+    fn serve(&self, pages: bool, deadline: u64) {
         self.eqs.drain(|entry| self.on_event(entry));
         if !pages {
-            self.pages.serve(self);
+            self.pages.serve(self, deadline);
         }
     }
 
@@ -256,7 +300,7 @@ impl Control {
     }
 
     pub(super) fn next_event(&self) -> Option<Event> {
-        self.serve(false);
+        self.service();
         self.events.lock().kept.pop_front()
     }
 

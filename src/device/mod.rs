@@ -16,13 +16,13 @@ use mlx5_hw::eqe::Event;
 use mlx5_hw::platform::{Bar, Platform};
 
 pub use attr::{Caps, DeviceInfo};
-pub use config::{CommandTrace, DeviceConfig, Timeouts, TraceHook};
+pub use config::{CommandTrace, DeviceConfig, LeakHook, Timeouts, TraceHook};
 pub use control::EventCounters;
 pub(crate) use control::{Control, Patience};
 
 use crate::cmdq::CommandCounters;
 use crate::dma::{DmaRegion, Leaked, Port};
-use crate::error::{Error, Returned};
+use crate::error::{Error, Failure, Returned};
 use crate::health::Health;
 use crate::numbers::Numbers;
 use crate::pages::PageCounters;
@@ -41,13 +41,14 @@ impl Device {
     ///
     /// # Errors
     /// `FirmwareNotReady` and `Unsupported` before the first command; then those of the commands. What was done is
-    /// undone within [`Timeouts::drop`].
+    /// undone within [`Timeouts::drop`]; memory that the device may still write to and that no reset takes from it is kept
+    /// for good and told to [`DeviceConfig::on_leak`].
     pub fn open(
         platform: impl Platform + 'static,
         bar: impl Bar + 'static,
         config: DeviceConfig,
     ) -> Result<Self, Error> {
-        let port = Arc::new(Port::new(Arc::new(platform), Box::new(bar)));
+        let port = Arc::new(Port::new(Arc::new(platform), Box::new(bar), config.on_leak.clone()));
         let control = bringup::connect(port, config)?;
         let made = bringup::bring_up(&control)?;
         let inner = DeviceInner { control, made, objects: AtomicUsize::new(0), numbers: Numbers::default() };
@@ -78,8 +79,8 @@ impl Device {
     /// Runs any command, as `mlx5dv_devx_general_cmd` does; what it makes is the caller's to undo.
     ///
     /// # Errors
-    /// `Command` and `Delivery` as the device answers, `Timeout` without an answer, `NoMemory` for its mailboxes, what
-    /// the health watch finds meanwhile, and `Invalid` once the device has been closed.
+    /// `Command` and `Delivery` as the device answers, `Timeout` without an answer, `NoMemory` for its mailboxes, `Failed`
+    /// for a device that has [failed](Self::failure), and `Invalid` once the device has been closed.
     ///
     /// # Safety
     /// The command names no memory that the device must not reach, and takes nothing away that the driver still uses.
@@ -106,16 +107,27 @@ impl Device {
         self.inner.caps()
     }
 
-    /// Looks at the firmware's health now.
+    /// Looks at the firmware's health now. A condition in which nothing is answered makes the device count as
+    /// [failed](Self::failure).
     pub fn health(&self) -> Health {
         let control = &self.inner.control;
-        control.watch.look(&control.port, control.config.timeouts.health_poll)
+        let health = control.watch.look(&control.port, control.config.timeouts.health_poll);
+        if let Some(why) = health.fatal() {
+            control.fail(why);
+        }
+        health
+    }
+
+    /// Why the device counts as failed, if it does: it has been found to answer no command any more, so none is sent to it
+    /// until it has been reset and opened again. Close it; destroying objects ends at once and keeps their memory till then.
+    pub fn failure(&self) -> Option<Failure> {
+        self.inner.control.failure()
     }
 
     /// Serves the firmware's page requests and takes events. Commands do that while they wait; a program that runs none
     /// for long calls this now and then, or when interrupt vector 0 has fired.
     pub fn service(&self) {
-        self.inner.control.serve(false);
+        self.inner.control.service();
     }
 
     /// The oldest event about an object or a port that has not been asked for yet. Of more than 64 the oldest are dropped.

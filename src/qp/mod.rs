@@ -89,8 +89,8 @@ impl Qp {
     /// What the device answers; `Protocol` for a state that no queue pair of ours can be in.
     pub fn query(&self) -> Result<QpAttr, Error> {
         let qpc = self.dev().exec(&QueryQp { qpn: self.qpn })?;
-        let state =
-            QpState::from_device(qpc.state()).ok_or(Error::Protocol { what: "an unknown state of a queue pair" })?;
+        let state = QpState::from_device(qpc.state())
+            .ok_or(Error::Protocol { what: "QUERY_QP answered with an unknown state" })?;
         Ok(QpAttr { qp_state: state, cur_qp_state: state, cap: self.geometry.cap, ..self.attr })
     }
 
