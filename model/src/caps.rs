@@ -93,6 +93,17 @@ impl Caps {
         }
     }
 
+    /// What a page sent by SET_HCA_CAP would change, in words: `log_max_qp:17>18`.
+    pub(crate) fn changes(&self, kind: u16, page: &[u8]) -> Vec<String> {
+        if kind != TYPE_GENERAL {
+            let same = self.page(kind, true).is_some_and(|now| now == page);
+            return if same { Vec::new() } else { vec!["other".into()] };
+        }
+        let new = |cap: &Cap| bits(page, cap.bit, cap.width);
+        let changed = self.general.iter().filter(|cap| new(cap) != cap.current);
+        changed.map(|cap| format!("{}:{}>{}", cap.name, cap.current, new(cap))).collect()
+    }
+
     /// Whether the results of atomics are scattered in the host's byte order; big-endian as they come off the wire if not.
     pub(crate) fn atomic_results_in_host_order(&self) -> bool {
         self.atomic.as_ref().is_some_and(|page| bits(page, ATOMIC_MODE_AT * 8, 2) == 1)

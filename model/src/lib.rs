@@ -30,6 +30,7 @@ mod record;
 #[cfg(feature = "serve")]
 pub mod serve;
 mod time;
+pub mod trace;
 mod violation;
 mod vport;
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::trace::{Detail, Line};
+
 /// One command that the device took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandRecord {
@@ -13,6 +15,8 @@ pub struct CommandRecord {
     pub name: &'static str,
     /// Operation modifier.
     pub op_mod: u16,
+    /// User context that it was issued for; 0 for none.
+    pub uid: u16,
     /// Input length in bytes.
     pub in_len: u32,
     /// Output length in bytes.
@@ -23,6 +27,8 @@ pub struct CommandRecord {
     pub status: u8,
     /// Syndrome of a refused command.
     pub syndrome: u32,
+    /// Inputs that matter, and answers once it has succeeded.
+    pub details: Vec<Detail>,
     /// Model time in nanoseconds when the device took it.
     pub taken: u64,
     /// Model time in nanoseconds when it completed; `None` while it has not.
@@ -30,18 +36,8 @@ pub struct CommandRecord {
 }
 
 impl fmt::Display for CommandRecord {
+    /// The line of a [trace](crate::trace), without the time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { slot, opcode, name, op_mod, in_len, out_len, status, .. } = self;
-        write!(f, "slot={slot} {name}({opcode:#x}) opmod={op_mod} inlen={in_len} outlen={out_len} st={status}")?;
-        if self.delivery != 0 {
-            write!(f, " delivery={:#x}", self.delivery)?;
-        }
-        if self.syndrome != 0 {
-            write!(f, " syndrome={:#x}", self.syndrome)?;
-        }
-        if self.done.is_none() {
-            write!(f, " (not completed)")?;
-        }
-        Ok(())
+        Line { time: None, ..Line::from(self) }.fmt(f)
     }
 }

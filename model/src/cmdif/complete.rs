@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::dma::DmaFault;
 use crate::eq::{self, Event, Late};
 use crate::time::Due;
+use crate::trace::detail;
 
 /// Bytes from one mailbox block to where the next may lie.
 const BLOCK_STRIDE: usize = 1024;
@@ -38,11 +39,14 @@ impl Device {
 
     fn note_done(&mut self, pending: &Pending) {
         let now = self.clock.now();
+        let succeeded = pending.delivery == 0 && u8_at(&pending.output, 0) == 0;
+        let answer = if succeeded { detail::of_output(self, &pending.input, &pending.output) } else { Vec::new() };
         let Some(record) = pending.record.and_then(|index| self.cmdif.records.get_mut(index)) else { return };
         record.done = Some(now);
         record.delivery = pending.delivery;
         record.status = u8_at(&pending.output, 0);
         record.syndrome = be32(&pending.output, 4);
+        record.details.extend(answer);
     }
 }
 

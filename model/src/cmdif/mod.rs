@@ -10,6 +10,7 @@ use crate::eq::{self, Event, event};
 use crate::knobs::Effect;
 use crate::record::CommandRecord;
 use crate::time::Due;
+use crate::trace::detail;
 use crate::violation::ViolationKind;
 use entry::{BLOCK_BYTES, BLOCK_DATA, ENTRY_BYTES, Entry, INLINE, delivery};
 
@@ -228,16 +229,19 @@ fn record(dev: &mut Device, slot: u8, pending: &Pending) -> Option<usize> {
     }
     let input = pending.entry.inline_input();
     let opcode = be16(input, 0);
+    let details = if pending.delivery == 0 { detail::of_input(dev, &pending.input) } else { Vec::new() };
     dev.cmdif.records.push(CommandRecord {
         slot,
         opcode,
         name: command::name(opcode).unwrap_or("UNKNOWN"),
         op_mod: be16(input, 6),
+        uid: be16(input, 2),
         in_len: pending.entry.in_len() as u32,
         out_len: pending.entry.out_len() as u32,
         delivery: pending.delivery,
         status: 0,
         syndrome: 0,
+        details,
         taken: dev.clock.now(),
         done: None,
     });
