@@ -30,12 +30,12 @@ pub use error::{Error, Failure, Returned};
 pub use flags::{AccessFlags, CqInitAttrMask, CreateCqFlags, QpAttrMask, SendFlags, WcFlags, WcResultFlags};
 pub use gid::Gid;
 pub use health::Health;
-pub use limits::{DeviceAttr, PortAttr};
+pub use limits::{AtomicCap, DeviceAttr, PortAttr};
 pub use mlx5_hw as hw;
 pub use mr::{DmaBuf, Mr};
 pub use pages::PageCounters;
 pub use pd::Pd;
 pub use qp::{
-    AhAttr, ExclusiveCqs, GlobalRoute, Mtu, PostError, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType, RecvWr, SendWr,
-    Sge, WrOpcode,
+    AhAttr, ExclusiveCqs, GlobalRoute, Mtu, PostError, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType, RecvWr, Remote,
+    SendWr, Sge, WrOpcode,
 };

@@ -1,6 +1,7 @@
 //! The device's limits as the verbs count them.
 
-use mlx5_hw::caps::{CmdHcaCap, PortType, RoceCap};
+use mlx5_hw::caps::{AtomicCaps, AtomicOps, AtomicOrder, CmdHcaCap, PortType, RoceCap};
+use mlx5_hw::qpc::AtomicMode;
 use mlx5_hw::ring::MAX_LOG_SIZE;
 use mlx5_hw::wqe::{MAX_DS, SEGMENT};
 
@@ -10,6 +11,10 @@ use crate::device::{Device, DeviceInner};
 const MAX_SEND_WQE: u32 = MAX_DS as u32 * SEGMENT as u32;
 /// Largest receive WQE in bytes that a queue pair's context can say: `log_rq_stride` has three bits.
 const MAX_RECV_WQE: u32 = (SEGMENT as u32) << 7;
+/// Most pieces that the answer to an RDMA read is scattered to, as Linux states it: what 512 bytes hold.
+const MAX_SGE_RD: u32 = 30;
+/// Bit of `atomic_size_qp` for 8 bytes.
+const ATOMIC_8_BYTES: u32 = 1 << 3;
 
 /// Limits that creating CQs and queue pairs checks, from the capabilities in force.
 #[derive(Clone, Copy)]
@@ -30,6 +35,10 @@ pub(crate) struct Limits {
     pub(crate) log_max_ra_req: u32,
     /// `log2` of the reads and atomics outstanding as responder.
     pub(crate) log_max_ra_res: u32,
+    /// Atomics that requests may ask for and what they mean.
+    pub(crate) atomic_cap: AtomicCap,
+    /// What a queue pair accepts when its peer may do atomics; `None` for none.
+    pub(crate) atomic_mode: Option<AtomicMode>,
     /// The port is Ethernet (RoCE), not InfiniBand.
     pub(crate) ethernet: bool,
     /// Number of entries in the GID table.
@@ -40,11 +49,12 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn of(dev: &DeviceInner) -> Self {
-        Self::from_caps(&dev.caps().general, dev.caps().roce.as_ref())
+        let caps = dev.caps();
+        Self::from_caps(&caps.general, caps.atomic.as_ref(), caps.roce.as_ref())
     }
 
     /// Whatever the device claims, no limit is beyond what the encodings can say.
-    fn from_caps(caps: &CmdHcaCap, roce: Option<&RoceCap>) -> Self {
+    fn from_caps(caps: &CmdHcaCap, atomic: Option<&AtomicCaps>, roce: Option<&RoceCap>) -> Self {
         let whole_segments = |bytes: u32| bytes - bytes % SEGMENT as u32;
         Self {
             log_max_cq_sz: caps.log_max_cq_sz().min(MAX_LOG_SIZE),
@@ -55,11 +65,53 @@ impl Limits {
             log_max_msg: caps.log_max_msg(),
             log_max_ra_req: caps.log_max_ra_req_qp().min(7),
             log_max_ra_res: caps.log_max_ra_res_qp().min(7),
+            atomic_cap: atomic.map_or(AtomicCap::None, atomic_cap),
+            atomic_mode: atomic.and_then(atomic_mode),
             ethernet: caps.port_type() == u32::from(PortType::ETHERNET.0),
             gids: roce.map_or(0, RoceCap::roce_address_table_size),
             ports: caps.num_ports().max(1),
         }
     }
+}
+
+/// Both operations of the InfiniBand specification.
+const STANDARD: u32 = (AtomicOps::CMP_SWAP.0 | AtomicOps::FETCH_ADD.0) as u32;
+/// Either operation under a mask.
+const EXTENDED: u32 = (AtomicOps::EXTENDED_CMP_SWAP.0 | AtomicOps::EXTENDED_FETCH_ADD.0) as u32;
+
+/// As Linux decides: both operations, on 8 bytes, and answers in the host's byte order.
+fn atomic_cap(atomic: &AtomicCaps) -> AtomicCap {
+    let both = atomic.atomic_operations() & STANDARD == STANDARD;
+    let host_order = atomic.atomic_req_8b_endianness_mode() != u32::from(AtomicOrder::BE.0);
+    let fits = both && atomic.atomic_size_qp() & ATOMIC_8_BYTES != 0 && host_order;
+    if fits { AtomicCap::Hca } else { AtomicCap::None }
+}
+
+/// As Linux decides: the largest size on offer where there are operations under a mask, else what the specification says.
+fn atomic_mode(atomic: &AtomicCaps) -> Option<AtomicMode> {
+    let operations = atomic.atomic_operations();
+    // Up to 256 bytes have a mode.
+    let sizes = atomic.atomic_size_qp() & 0x1ff;
+    if operations & EXTENDED != 0 && sizes != 0 {
+        return Some(match sizes.ilog2() {
+            log @ 4.. => AtomicMode(log as u8),
+            _ => AtomicMode::UP_TO_8B,
+        });
+    }
+    (operations & STANDARD == STANDARD).then_some(AtomicMode::IB_SPEC)
+}
+
+/// What atomics are atomic against (`enum ibv_atomic_cap`; `ibv_query_device(3)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtomicCap {
+    /// There are none.
+    #[default]
+    None,
+    /// Each other, at this device.
+    Hca,
+    /// Everything in the system, the processors too.
+    Glob,
 }
 
 /// What a device can do (`struct ibv_device_attr`; `ibv_query_device(3)`), as far as this driver uses it.
@@ -82,6 +134,8 @@ pub struct DeviceAttr {
     pub max_qp_wr: u32,
     /// Most pieces in a work request.
     pub max_sge: u32,
+    /// Most pieces in an RDMA read.
+    pub max_sge_rd: u32,
     /// Most completion queues.
     pub max_cq: u32,
     /// Most entries of a completion queue.
@@ -94,6 +148,10 @@ pub struct DeviceAttr {
     pub max_qp_rd_atom: u32,
     /// Most RDMA reads and atomics outstanding at a queue pair as requester.
     pub max_qp_init_rd_atom: u32,
+    /// Most RDMA reads and atomics outstanding as responder, of all queue pairs together.
+    pub max_res_rd_atom: u32,
+    /// Whether there are atomics, and what they are atomic against.
+    pub atomic_cap: AtomicCap,
     /// Number of ports.
     pub phys_port_cnt: u8,
     /// Completion vectors: `comp_vector` is below this.
@@ -130,12 +188,15 @@ impl Device {
             max_qp: power(caps.log_max_qp()),
             max_qp_wr: power(limits.log_max_qp_sz),
             max_sge: send_sges.min(limits.max_wqe_sz_rq / SEGMENT as u32),
+            max_sge_rd: send_sges.min(MAX_SGE_RD),
             max_cq: power(caps.log_max_cq()),
             max_cqe: power(limits.log_max_cq_sz) - 1,
             max_mr: power(caps.log_max_mkey()),
             max_pd: power(caps.log_max_pd()),
             max_qp_rd_atom: power(limits.log_max_ra_res),
             max_qp_init_rd_atom: power(limits.log_max_ra_req),
+            max_res_rd_atom: power(limits.log_max_ra_res).saturating_mul(power(caps.log_max_qp())),
+            atomic_cap: limits.atomic_cap,
             phys_port_cnt: limits.ports as u8,
             num_comp_vectors: self.inner().num_comp_vectors(),
         }
@@ -174,12 +235,41 @@ mod tests {
     fn work_requests_are_no_larger_than_their_encodings_can_say() {
         let of = |sq, rq| {
             let caps = CmdHcaCap::new().with_max_wqe_sz_sq(sq).with_max_wqe_sz_rq(rq);
-            let limits = Limits::from_caps(&caps, None);
+            let limits = Limits::from_caps(&caps, None, None);
             (limits.max_wqe_sz_sq, limits.max_wqe_sz_rq)
         };
         assert_eq!(of(0xffff, 0xffff), (63 * 16, 2048));
         assert_eq!(of(1024, 512), (63 * 16, 512));
         assert_eq!(of(47, 31), (32, 16));
         assert_eq!(of(0, 0), (0, 0));
+    }
+
+    /// `get_atomic_caps` and `get_atomic_mode` of Linux's mlx5_ib, by operations, sizes and byte order.
+    #[test]
+    fn atomics_are_offered_as_linux_offers_them() {
+        use AtomicCap::{Hca, None as No};
+        for (operations, sizes, order, cap, mode) in [
+            (0b0011, 0b1000, 1, Hca, Some(AtomicMode::IB_SPEC)),
+            (0b0011, 0b1000, 0, No, Some(AtomicMode::IB_SPEC)),
+            (0b0011, 0b0100, 1, No, Some(AtomicMode::IB_SPEC)),
+            (0b0001, 0b1000, 1, No, None),
+            (0b0010, 0b1000, 1, No, None),
+            (0b1111, 0b0000_1100, 1, Hca, Some(AtomicMode::UP_TO_8B)),
+            (0b1111, 0b0000_0100, 1, No, Some(AtomicMode::UP_TO_8B)),
+            (0b1111, 0b0001_1000, 1, Hca, Some(AtomicMode::UP_TO_16B)),
+            (0b0111, 0x1ff, 1, Hca, Some(AtomicMode::UP_TO_256B)),
+            (0b1011, 0xe00, 1, No, Some(AtomicMode::IB_SPEC)),
+            (0b1100, 0xe00, 1, No, None),
+            (0, 0, 1, No, None),
+        ] {
+            let atomic = AtomicCaps::new()
+                .with_atomic_operations(operations)
+                .with_atomic_size_qp(sizes)
+                .with_atomic_req_8b_endianness_mode(order);
+            let limits = Limits::from_caps(&CmdHcaCap::new(), Some(&atomic), None);
+            assert_eq!((limits.atomic_cap, limits.atomic_mode), (cap, mode), "{operations:#b} {sizes:#x} {order}");
+        }
+        let limits = Limits::from_caps(&CmdHcaCap::new(), None, None);
+        assert_eq!((limits.atomic_cap, limits.atomic_mode), (No, None), "no page");
     }
 }

@@ -1,6 +1,6 @@
 //! What the device says of itself.
 
-use mlx5_hw::caps::{CmdHcaCap, RoceCap};
+use mlx5_hw::caps::{AtomicCaps, CmdHcaCap, RoceCap};
 
 /// Capabilities as they are in force: read again after the driver has set its own.
 #[derive(Clone, Debug)]
@@ -8,6 +8,8 @@ use mlx5_hw::caps::{CmdHcaCap, RoceCap};
 pub struct Caps {
     /// General capabilities.
     pub general: CmdHcaCap,
+    /// Capabilities for atomics; `None` without atomics.
+    pub atomic: Option<AtomicCaps>,
     /// RoCE capabilities; `None` without RoCE.
     pub roce: Option<RoceCap>,
 }

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use mlx5_hw::caps::{CapPage, CmdHcaCap, PortType, RoceCap};
+use mlx5_hw::caps::{AtomicOrder, CapPage, CmdHcaCap, PortType, RoceCap};
 use mlx5_hw::cmd::{
     AdapterInfo, AllocUar, CapMode, CapType, EnableHca, InitHca, ModifyNicVportContext, PagesStage, QueryAdapter,
     QueryHcaCap, QueryIssi, QueryNicVportContext, QuerySpecialContexts, QueryVportState, SetDriverVersion, SetHcaCap,
@@ -150,10 +150,25 @@ fn set_caps(control: &Control) -> Result<CmdHcaCap, Error> {
     }
     page.set_general(caps);
     control.exec(&SetHcaCap { cap_type: CapType::GENERAL, page: &page })?;
+    if caps.atomic() {
+        set_atomic_caps(control)?;
+    }
     if caps.roce() {
         set_roce_caps(control)?;
     }
     Ok(caps)
+}
+
+/// Has atomics answer in the host's byte order, where the device can; verbs know no other.
+fn set_atomic_caps(control: &Control) -> Result<(), Error> {
+    let mut page = query(control, CapType::ATOMIC, CapMode::Current)?;
+    let atomic = page.atomic();
+    if atomic.supported_atomic_req_8b_endianness_mode_1() {
+        let order = AtomicOrder::HOST_ENDIANNESS.0.into();
+        page.set_atomic_caps(atomic.with_atomic_req_8b_endianness_mode(order));
+        control.exec(&SetHcaCap { cap_type: CapType::ATOMIC, page: &page })?;
+    }
+    Ok(())
 }
 
 fn set_roce_caps(control: &Control) -> Result<(), Error> {
@@ -179,7 +194,10 @@ fn tell_version(control: &Control) -> Result<(), Error> {
 fn read_caps(control: &Control) -> Result<Caps, Error> {
     let general = query(control, CapType::GENERAL, CapMode::Current)?.general();
     control.queue.set_signatures(general.cmdif_checksum() != 0);
-    let mut caps = Caps { general, roce: None };
+    let mut caps = Caps { general, atomic: None, roce: None };
+    if general.atomic() {
+        caps.atomic = Some(query(control, CapType::ATOMIC, CapMode::Current)?.atomic());
+    }
     if general.roce() {
         caps.roce = Some(query(control, CapType::ROCE, CapMode::Current)?.roce());
     }

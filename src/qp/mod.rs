@@ -5,6 +5,7 @@ mod create;
 mod modify;
 mod post;
 mod work;
+mod wr;
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -14,8 +15,9 @@ use mlx5_hw::dbrec::QpDbRec;
 
 pub use attr::{AhAttr, GlobalRoute, Mtu, QpAttr, QpCap, QpInitAttr, QpState, QpType};
 pub use modify::ExclusiveCqs;
-pub use post::{PostError, RecvWr, SendWr, Sge, WrOpcode};
+pub use post::PostError;
 pub(crate) use work::{QpWork, UserIndices};
+pub use wr::{RecvWr, Remote, SendWr, Sge, WrOpcode};
 
 use crate::cq::Shared as CqShared;
 use crate::device::{DeviceInner, Patience};
@@ -51,6 +53,8 @@ pub struct Qp {
     mem: DmaRegion,
     geometry: Geometry,
     sq_sig_all: bool,
+    /// The device does atomics as verbs know them.
+    atomics: bool,
     context: u64,
     /// Basic blocks posted to the send queue so far.
     sq_posted: u16,

@@ -61,7 +61,7 @@ impl Qp {
     /// # Errors
     /// `Invalid` (EINVAL) for a transition that is not there, a required attribute missing from `mask`, one in it that does not
     /// belong there, a value out of range, a `cur_qp_state` that is not the state;
-    /// `Unsupported` (EOPNOTSUPP) for alternate paths and for transitions that verbs define but that are not built;
+    /// `Unsupported` (EOPNOTSUPP) for alternate paths, for remote atomics on a device without and for transitions that verbs define but that are not built;
     /// what the device answers, with the queue pair in the state it was. After a command without an answer the device may have
     /// moved on all the same: [`query`](Self::query) tells, and destroying the queue pair is always right.
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
@@ -100,7 +100,7 @@ impl Qp {
         let (dev, qpn) = (self.dev(), self.qpn);
         let limits = Limits::of(dev);
         let mut opt_param_mask = 0;
-        let mut qpc = base(access_in_force(attr));
+        let mut qpc = base(access_in_force(attr), limits.atomic_mode)?;
         if given.intersects(QpAttrMask::ACCESS_FLAGS | QpAttrMask::MAX_DEST_RD_ATOMIC) {
             opt_param_mask |= OptParam::RRE.0 | OptParam::RWE.0 | OptParam::RAE.0;
         }
@@ -203,15 +203,17 @@ fn access_in_force(attr: &QpAttr) -> AccessFlags {
 }
 
 /// What each transition's context says: how to run, and what the peer may do.
-fn base(access: AccessFlags) -> Qpc {
-    let atomic = access.contains(AccessFlags::REMOTE_ATOMIC);
+fn base(access: AccessFlags, atomic_mode: Option<AtomicMode>) -> Result<Qpc, Error> {
     let qpc = Qpc::new()
         .with_pm_state(PmState::MIGRATED.0.into())
         .with_log_ack_req_freq(LOG_ACK_REQ_FREQ)
         .with_rre(access.contains(AccessFlags::REMOTE_READ))
-        .with_rwe(access.contains(AccessFlags::REMOTE_WRITE))
-        .with_rae(atomic);
-    if atomic { qpc.with_atomic_mode(AtomicMode::IB_SPEC.0.into()) } else { qpc }
+        .with_rwe(access.contains(AccessFlags::REMOTE_WRITE));
+    match atomic_mode {
+        _ if !access.contains(AccessFlags::REMOTE_ATOMIC) => Ok(qpc),
+        Some(mode) => Ok(qpc.with_rae(true).with_atomic_mode(mode.0.into())),
+        None => Err(Error::Unsupported { what: "atomics" }),
+    }
 }
 
 /// Refuses values out of range.

@@ -10,59 +10,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use mlx5_hw::arch;
 use mlx5_hw::be::Be32;
 use mlx5_hw::uar;
-use mlx5_hw::wqe::{self, BASIC_BLOCK, FmCeSe, SEGMENT, WqeOpcode};
+use mlx5_hw::wqe::{self, BASIC_BLOCK, FmCeSe, SEGMENT};
 
+use super::wr::{Parts, RecvWr, SendWr, Sge};
 use super::{Qp, QpState};
 use crate::error::Error;
 use crate::flags::SendFlags;
-
-/// A piece of registered memory (`struct ibv_sge`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sge {
-    /// Address in the region.
-    pub addr: u64,
-    /// Length in bytes, less than 2^31. A piece of length 0 is left out.
-    pub length: u32,
-    /// Local key of the region.
-    pub lkey: u32,
-}
-
-/// What a send request does (`enum ibv_wr_opcode`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WrOpcode {
-    /// Send.
-    #[default]
-    Send,
-    /// Send with immediate data.
-    SendWithImm,
-}
-
-/// A send request (`struct ibv_send_wr`; `ibv_post_send(3)`).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SendWr<'a> {
-    /// The caller's name for it; its completion gives it back.
-    pub wr_id: u64,
-    /// Where the payload lies. Must be empty with [`SendFlags::INLINE`].
-    pub sg_list: &'a [Sge],
-    /// The payload itself, with [`SendFlags::INLINE`]; else must be empty. (The verbs name it by `sg_list`.)
-    pub inline_data: &'a [u8],
-    /// What to do.
-    pub opcode: WrOpcode,
-    /// How to do it.
-    pub send_flags: SendFlags,
-    /// Immediate data in network byte order, with [`WrOpcode::SendWithImm`].
-    pub imm_data: u32,
-}
-
-/// A receive request (`struct ibv_recv_wr`; `ibv_post_recv(3)`).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RecvWr<'a> {
-    /// The caller's name for it; its completion gives it back.
-    pub wr_id: u64,
-    /// Where the message goes.
-    pub sg_list: &'a [Sge],
-}
 
 /// A request that was not posted. Those before it were (`ibv_post_send(3)`: `bad_wr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,17 +114,14 @@ impl Qp {
         let start = self.sq_posted;
         let mut at = Writer { queue, at: usize::from(start) * (BASIC_BLOCK / 4) };
         at.skip(SEGMENT / 4);
-        let ds =
-            1 + if wr.send_flags.contains(SendFlags::INLINE) { at.inline(wr.inline_data) } else { at.list(wr.sg_list) };
+        let parts = wr.opcode.parts();
+        let inlined = wr.send_flags.contains(SendFlags::INLINE);
+        let ds = 1 + at.operands(&parts) + if inlined { at.inline(wr.inline_data) } else { at.list(wr.sg_list) };
         let signalled = self.sq_sig_all || wr.send_flags.contains(SendFlags::SIGNALED);
         let fenced = wr.send_flags.contains(SendFlags::FENCE);
         let solicited = wr.send_flags.contains(SendFlags::SOLICITED);
         let flags = FmCeSe::of_flags(signalled, solicited, fenced);
-        let (opcode, imm) = match wr.opcode {
-            WrOpcode::Send => (WqeOpcode::SEND, Be32::ZERO),
-            WrOpcode::SendWithImm => (WqeOpcode::SEND_IMM, Be32::from_raw(wr.imm_data)),
-        };
-        let ctrl = wqe::ctrl(opcode, start, self.qpn, ds as u8, flags, imm);
+        let ctrl = wqe::ctrl(parts.opcode, start, self.qpn, ds as u8, flags, parts.imm);
         Writer { queue, at: usize::from(start) * (BASIC_BLOCK / 4) }.put(&ctrl);
         self.work.send.push(start.into(), wr.wr_id);
         self.sq_posted = start.wrapping_add(wqe::basic_blocks(ds) as u16);
@@ -184,6 +134,9 @@ impl Qp {
             return invalid("unknown bit in send_flags");
         }
         if wr.send_flags.contains(SendFlags::INLINE) {
+            if wr.opcode.reads() {
+                return invalid("RDMA reads and atomics cannot be inlined");
+            }
             if !wr.sg_list.is_empty() {
                 return invalid("inlined payload goes into inline_data, not sg_list");
             }
@@ -193,7 +146,21 @@ impl Qp {
         } else if !wr.inline_data.is_empty() {
             return invalid("inline_data without SendFlags::INLINE");
         }
+        if wr.opcode.is_atomic() {
+            return self.check_atomic(wr.sg_list);
+        }
         check_list(wr.sg_list, cap.max_send_sge)
+    }
+
+    /// An atomic's answer has one place, of 8 bytes.
+    fn check_atomic(&self, list: &[Sge]) -> Result<(), Error> {
+        if !self.atomics {
+            return Err(Error::Unsupported { what: "atomics" });
+        }
+        match list {
+            [Sge { length: 8, .. }] => Ok(()),
+            _ => invalid("an atomic needs one piece in sg_list, of 8 bytes"),
+        }
     }
 
     fn write_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), Error> {
@@ -247,6 +214,18 @@ impl Writer<'_> {
             }
             self.at += 1;
         }
+    }
+
+    /// Writes what lies between the control segment and the data; the number of segments.
+    #[inline]
+    fn operands(&mut self, parts: &Parts) -> usize {
+        if let Some(remote) = parts.remote {
+            self.put(&wqe::raddr(remote.addr, remote.rkey));
+        }
+        if let Some((swap_add, compare)) = parts.atomic {
+            self.put(&wqe::atomic(swap_add, compare));
+        }
+        usize::from(parts.remote.is_some()) + usize::from(parts.atomic.is_some())
     }
 
     /// Writes a data segment for each piece that is not empty; how many.

@@ -65,7 +65,7 @@ macro_rules! numbers {
 }
 
 structures! {
-    caps: CmdHcaCap, RoceCap, CapPage;
+    caps: CmdHcaCap, RoceCap, AtomicCaps, CapPage;
     cmd: QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn, SetHcaCapOut, CreateCqIn, CreateCqOut, DestroyCqIn,
         DestroyCqOut, QueryCqIn, QueryCqOut, CreateEqIn, CreateEqOut, DestroyEqIn, DestroyEqOut, QueryEqIn,
         QueryEqOut, EnableHcaIn, EnableHcaOut, DisableHcaIn, DisableHcaOut, QueryIssiIn, QueryIssiOut, SetIssiIn,
@@ -96,6 +96,8 @@ structures! {
 }
 
 numbers! {
+    caps::AtomicOps: "hca_cap_values", ["MLX5_ATOMIC_OPS_"], 0, true;
+    caps::AtomicOrder: "cmd_interface", ["MLX5_ATOMIC_REQ_MODE_"], 0, true;
     caps::PortType: "port_type", ["MLX5_CMD_HCA_CAP_PORT_TYPE_"], 0, true;
     cmd::CapType: "hca_cap_type", ["MLX5_CAP_"], 0, true;
     cmd::TeardownState: "teardown_profile", ["MLX5_TEARDOWN_HCA_OUT_FORCE_STATE_"], 0, true;

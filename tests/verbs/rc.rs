@@ -77,8 +77,7 @@ fn immediate_data_arrives_in_network_order() {
         let wr = SendWr {
             wr_id: 2,
             sg_list: &[p.sge(0, 0, 8)],
-            opcode: WrOpcode::SendWithImm,
-            imm_data: 0x0102_0304_u32.to_be(),
+            opcode: WrOpcode::SendWithImm { imm_data: 0x0102_0304_u32.to_be() },
             send_flags: SendFlags::SIGNALED | flags,
             ..Default::default()
         };
@@ -213,7 +212,7 @@ fn both_ways_of_polling_tell_the_same() {
         p.qp[1].post_recv(&vec![RecvWr { wr_id: 7, sg_list: &[to] }; 2 * n]).unwrap();
         let sge = [p.sge(0, 0, 3)];
         let imm =
-            |i| SendWr { wr_id: 7, sg_list: &sge, opcode: WrOpcode::SendWithImm, imm_data: i, ..Default::default() };
+            |i| SendWr { wr_id: 7, sg_list: &sge, opcode: WrOpcode::SendWithImm { imm_data: i }, ..Default::default() };
         for i in 0..2 * n as u32 {
             p.qp[0].post_send(&[SendWr { send_flags: SendFlags::SIGNALED, ..imm(round + i % n as u32) }]).unwrap();
         }

@@ -310,9 +310,8 @@ fn post_sends(end: &mut End, first: u64, payloads: &[Vec<u8>]) -> Result<(), Pos
                 wr_id,
                 sg_list: if inline { &[] } else { sg_list },
                 inline_data: if inline { payload } else { &[] },
-                opcode: WrOpcode::SendWithImm,
+                opcode: WrOpcode::SendWithImm { imm_data: (wr_id as u32).to_be() },
                 send_flags: if inline { SendFlags::SIGNALED | SendFlags::INLINE } else { SendFlags::SIGNALED },
-                imm_data: (wr_id as u32).to_be(),
             }
         })
         .collect();

@@ -1,0 +1,176 @@
+//! Work requests, as the verbs name them.
+
+use mlx5_hw::be::Be32;
+use mlx5_hw::wqe::WqeOpcode;
+
+use crate::flags::SendFlags;
+
+/// A piece of registered memory (`struct ibv_sge`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Address in the region.
+    pub addr: u64,
+    /// Length in bytes, less than 2^31. A piece of length 0 is left out.
+    pub length: u32,
+    /// Local key of the region.
+    pub lkey: u32,
+}
+
+/// A place in the peer's registered memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// Address in the peer's region, as the peer names it.
+    pub addr: u64,
+    /// The peer's key for the region.
+    pub rkey: u32,
+}
+
+/// What a send request does (`enum ibv_wr_opcode`), with what only this operation needs.
+///
+/// Whether the peer allows an RDMA operation is checked by the peer's device: its memory region and its queue pair both
+/// have to grant it ([`AccessFlags`](crate::AccessFlags)); else the request completes with
+/// [`REM_ACCESS_ERR`](crate::WcStatus::REM_ACCESS_ERR) or [`REM_INV_REQ_ERR`](crate::WcStatus::REM_INV_REQ_ERR).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WrOpcode {
+    /// Writes the payload to the peer's memory. The peer is not told.
+    RdmaWrite {
+        /// Where to.
+        remote: Remote,
+    },
+    /// Writes the payload to the peer's memory and uses up one of its receive requests, whose completion says how much and
+    /// carries the immediate data.
+    RdmaWriteWithImm {
+        /// Where to.
+        remote: Remote,
+        /// Immediate data in network byte order.
+        imm_data: u32,
+    },
+    /// Sends the payload to a receive request of the peer's.
+    #[default]
+    Send,
+    /// Send, with immediate data for the peer's completion.
+    SendWithImm {
+        /// Immediate data in network byte order.
+        imm_data: u32,
+    },
+    /// Reads the peer's memory into the pieces of `sg_list`, whose regions need local write access.
+    RdmaRead {
+        /// Where from; the pieces say how much.
+        remote: Remote,
+    },
+    /// Compares 8 bytes of the peer's memory, a number in the byte order of the peer's device, and replaces them if they are
+    /// equal. The one piece of `sg_list`, 8 bytes long, gets what was there before, as a number in this host's byte order.
+    AtomicCmpAndSwp {
+        /// The 8 bytes, aligned to 8.
+        remote: Remote,
+        /// What they must be (`compare_add`).
+        compare: u64,
+        /// What they become (`swap`).
+        swap: u64,
+    },
+    /// Adds to 8 bytes of the peer's memory, a number in the byte order of the peer's device, wrapping around. The one piece
+    /// of `sg_list`, 8 bytes long, gets what was there before, as a number in this host's byte order.
+    AtomicFetchAndAdd {
+        /// The 8 bytes, aligned to 8.
+        remote: Remote,
+        /// What is added (`compare_add`).
+        add: u64,
+    },
+    /// Send that also makes one of the peer's keys invalid, before the peer's completion.
+    ///
+    /// The device does that only to keys made for it. Those of [`Pd::reg_mr`](crate::Pd::reg_mr) and
+    /// [`Pd::alloc_buf`](crate::Pd::alloc_buf) are not, as with Linux: naming one is an error at the peer, and the key stays.
+    SendWithInv {
+        /// The peer's key.
+        invalidate_rkey: u32,
+    },
+}
+
+/// What a send WQE holds besides its data.
+pub(super) struct Parts {
+    /// Opcode of the WQE.
+    pub(super) opcode: WqeOpcode,
+    /// Immediate data or key to invalidate, for the control segment.
+    pub(super) imm: Be32,
+    /// For the remote address segment.
+    pub(super) remote: Option<Remote>,
+    /// For the atomic segment: what to swap in or to add, and what to compare with.
+    pub(super) atomic: Option<(u64, u64)>,
+}
+
+impl WrOpcode {
+    /// The number in `enum ibv_wr_opcode`.
+    pub const fn number(&self) -> u32 {
+        match self {
+            Self::RdmaWrite { .. } => 0,
+            Self::RdmaWriteWithImm { .. } => 1,
+            Self::Send => 2,
+            Self::SendWithImm { .. } => 3,
+            Self::RdmaRead { .. } => 4,
+            Self::AtomicCmpAndSwp { .. } => 5,
+            Self::AtomicFetchAndAdd { .. } => 6,
+            Self::SendWithInv { .. } => 9,
+        }
+    }
+
+    /// Whether data comes back: such a request cannot be inlined.
+    pub(super) const fn reads(&self) -> bool {
+        matches!(self, Self::RdmaRead { .. }) || self.is_atomic()
+    }
+
+    pub(super) const fn is_atomic(&self) -> bool {
+        matches!(self, Self::AtomicCmpAndSwp { .. } | Self::AtomicFetchAndAdd { .. })
+    }
+
+    /// What it puts into the WQE.
+    #[inline]
+    pub(super) const fn parts(&self) -> Parts {
+        const fn parts(opcode: WqeOpcode, imm: Be32, remote: Option<Remote>, atomic: Option<(u64, u64)>) -> Parts {
+            Parts { opcode, imm, remote, atomic }
+        }
+        const NO_IMM: Be32 = Be32::ZERO;
+        match *self {
+            Self::RdmaWrite { remote } => parts(WqeOpcode::RDMA_WRITE, NO_IMM, Some(remote), None),
+            Self::RdmaWriteWithImm { remote, imm_data } => {
+                parts(WqeOpcode::RDMA_WRITE_IMM, Be32::from_raw(imm_data), Some(remote), None)
+            }
+            Self::Send => parts(WqeOpcode::SEND, NO_IMM, None, None),
+            Self::SendWithImm { imm_data } => parts(WqeOpcode::SEND_IMM, Be32::from_raw(imm_data), None, None),
+            Self::RdmaRead { remote } => parts(WqeOpcode::RDMA_READ, NO_IMM, Some(remote), None),
+            Self::AtomicCmpAndSwp { remote, compare, swap } => {
+                parts(WqeOpcode::ATOMIC_CS, NO_IMM, Some(remote), Some((swap, compare)))
+            }
+            Self::AtomicFetchAndAdd { remote, add } => {
+                parts(WqeOpcode::ATOMIC_FA, NO_IMM, Some(remote), Some((add, 0)))
+            }
+            Self::SendWithInv { invalidate_rkey } => {
+                parts(WqeOpcode::SEND_INVAL, Be32::new(invalidate_rkey), None, None)
+            }
+        }
+    }
+}
+
+/// A send request (`struct ibv_send_wr`; `ibv_post_send(3)`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SendWr<'a> {
+    /// The caller's name for it; its completion gives it back.
+    pub wr_id: u64,
+    /// Where the payload lies, or where what is read goes. Must be empty with [`SendFlags::INLINE`].
+    pub sg_list: &'a [Sge],
+    /// The payload itself, with [`SendFlags::INLINE`]; else must be empty. (The verbs name it by `sg_list`.)
+    pub inline_data: &'a [u8],
+    /// What to do.
+    pub opcode: WrOpcode,
+    /// How to do it.
+    pub send_flags: SendFlags,
+}
+
+/// A receive request (`struct ibv_recv_wr`; `ibv_post_recv(3)`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecvWr<'a> {
+    /// The caller's name for it; its completion gives it back.
+    pub wr_id: u64,
+    /// Where the message goes.
+    pub sg_list: &'a [Sge],
+}
