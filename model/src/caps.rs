@@ -152,14 +152,12 @@ impl Caps {
 type Value = (&'static str, usize, usize, usize, u64);
 
 /// Yes-or-no capabilities and small codes: name, byte, bit, width, value.
-const FIXED: [Value; 12] = [
-    ("eth_virt", 0x34, 3, 1, 1),
+const FIXED: [Value; 10] = [
     ("local_ca_ack_delay", 0x35, 3, 5, 16),
-    ("port_type", 0x36, 6, 2, 1),
     ("umr_modify_entity_size_disabled", 0x40, 7, 1, 1),
     ("compact_address_vector", 0x40, 0, 1, 1),
-    ("xrc", 0x47, 4, 1, 1),
     ("uar_4k", 0x48, 0, 1, 1),
+    ("num_of_uars_per_page", 0xa4, 0, 32, 1),
     ("log_pg_sz", 0x4b, 0, 8, 12),
     ("log_bf_reg_size", 0x4d, 3, 5, 9),
     ("imaicl", 0x46, 1, 1, 1),
@@ -168,10 +166,8 @@ const FIXED: [Value; 12] = [
 ];
 
 /// Sizes: name, byte, bit, width, value.
-const SIZES: [Value; 21] = [
+const SIZES: [Value; 11] = [
     ("device_frequency_khz", 0x9c, 0, 32, FREQUENCY_KHZ as u64),
-    ("log_max_srq_sz", 0x10, 0, 8, 15),
-    ("log_max_srq", 0x15, 3, 5, 16),
     ("max_indirection", 0x20, 0, 8, 4),
     ("log_max_mrw_sz", 0x21, 1, 7, 0x40),
     ("log_max_ra_req_qp", 0x29, 2, 6, 4),
@@ -180,19 +176,11 @@ const SIZES: [Value; 21] = [
     ("max_wqe_sz_sq", 0x52, 0, 16, 1024),
     ("max_wqe_sz_rq", 0x56, 0, 16, 512),
     ("log_max_transport_domain", 0x64, 3, 5, 12),
-    ("log_max_xrcd", 0x67, 3, 5, 12),
-    ("log_max_rq", 0x6c, 3, 5, 12),
-    ("log_max_sq", 0x6d, 3, 5, 12),
-    ("log_max_tir", 0x6e, 3, 5, 10),
-    ("log_max_tis", 0x6f, 3, 5, 10),
-    ("log_max_rmp", 0x70, 3, 5, 10),
-    ("log_max_rqt", 0x71, 3, 5, 10),
-    ("log_max_rqt_size", 0x72, 3, 5, 8),
     ("log_max_current_mc_list", 0x7e, 3, 5, 4),
     ("log_max_current_uc_list", 0x7f, 3, 5, 4),
 ];
 
-fn configured(config: &CapConfig) -> [Value; 15] {
+fn configured(config: &CapConfig) -> [Value; 17] {
     // Object numbers have 24 bits.
     let [eq, cq, qp, mkey, pd] = config.log_max.map(|log| u64::from(log.min(24)));
     [
@@ -206,6 +194,8 @@ fn configured(config: &CapConfig) -> [Value; 15] {
         ("log_max_qp_sz", 0x11, 0, 8, config.log_max_qp_sz.into()),
         ("log_max_eq_sz", 0x1c, 0, 8, config.log_max_eq_sz.into()),
         ("cq_oi", 0x44, 0, 1, config.cq_oi.into()),
+        ("port_type", 0x36, 6, 2, config.ethernet.into()),
+        ("eth_virt", 0x34, 3, 1, config.ethernet.into()),
         ("roce", 0x43, 5, 1, config.roce.into()),
         ("atomic", 0x43, 6, 1, config.atomic.into()),
         ("driver_version", 0x4c, 1, 1, config.driver_version.into()),

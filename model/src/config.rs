@@ -54,6 +54,8 @@ pub struct CapConfig {
     pub log_max_eq_sz: u8,
     /// `cq_oi`: whether a completion queue may ignore overruns.
     pub cq_oi: bool,
+    /// `port_type` and `eth_virt`: the port is Ethernet; InfiniBand if not.
+    pub ethernet: bool,
     /// `roce`: the function has RoCE; its own capability page then exists.
     pub roce: bool,
     /// `atomic`: the function does 8-byte atomics; their own capability page then exists.
@@ -75,6 +77,7 @@ impl Default for CapConfig {
             log_max_qp_sz: 13,
             log_max_eq_sz: 16,
             cq_oi: true,
+            ethernet: true,
             roce: true,
             atomic: true,
             driver_version: true,
@@ -88,7 +91,8 @@ impl ModelConfig {
     /// What Linux's `mlx5_core` needs to bind and nothing else: a function without Ethernet and RoCE, for which it creates
     /// its own event queues and no device for users.
     pub fn core() -> Self {
-        let caps = CapConfig { roce: false, driver_version: false, ..CapConfig::default() };
+        let caps =
+            CapConfig { ethernet: false, roce: false, atomic: false, driver_version: false, ..CapConfig::default() };
         Self { caps, ..Self::default() }
     }
 }
