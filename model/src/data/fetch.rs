@@ -9,13 +9,18 @@ use crate::violation::ViolationKind;
 /// Bytes that an atomic works on and answers.
 pub(crate) const ATOMIC_BYTES: u64 = 8;
 
+/// A work request as it was fetched: the control segment in any case, and what to do or why not.
+pub(crate) type Fetched = (Ctrl, Result<Message, CqeError>);
+
 /// One work request, ready for the wire.
+#[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) ctrl: Ctrl,
     pub(crate) body: Body,
 }
 
 /// What goes to the peer, and where its answer is written.
+#[derive(Clone, Debug)]
 pub(crate) enum Body {
     Nothing,
     Send(Vec<u8>),
@@ -52,22 +57,22 @@ impl Body {
     }
 }
 
-/// The control segment at the head of a send queue.
-pub(crate) fn control(dev: &mut Device, qpn: u32) -> Option<Ctrl> {
+/// The control segment at basic block `at` of a send queue.
+pub(crate) fn control(dev: &mut Device, qpn: u32, at: u16) -> Option<Ctrl> {
     let qp = dev.objects.qps.get(&qpn)?;
-    let (buffer, at) = (qp.buffer.clone(), wqe::send_at(qp, qp.sq_consumer, 0));
+    let (buffer, at) = (qp.buffer.clone(), wqe::send_at(qp, at, 0));
     let mut raw = [0; DS_UNIT];
     dev.buffer_read("send work request", &buffer, at, &mut raw).ok()?;
     Some(Ctrl::decode(&raw))
 }
 
-/// Reads the work request at the head and gathers its payload. The control segment comes back in any case.
-pub(crate) fn head(dev: &mut Device, qpn: u32, posted: u16) -> (Ctrl, Result<Message, CqeError>) {
-    let Some(ctrl) = control(dev, qpn) else {
+/// Reads the work request at basic block `at`, `posted` blocks before the producer, and gathers its payload.
+pub(crate) fn request(dev: &mut Device, qpn: u32, at: u16, posted: u16) -> Fetched {
+    let Some(ctrl) = control(dev, qpn, at) else {
         return (Ctrl::decode(&[]), Err(CqeError::of(syndrome::LOCAL_QP_OP)));
     };
-    let message = check(dev, qpn, &ctrl, posted)
-        .and_then(|()| work(dev, qpn, &ctrl))
+    let message = check(dev, qpn, &ctrl, at, posted)
+        .and_then(|()| work(dev, qpn, &ctrl, at))
         .and_then(|work| body(dev, qpn, work))
         .map(|body| Message { ctrl, body });
     (ctrl, message)
@@ -79,9 +84,8 @@ fn malformed(dev: &mut Device, qpn: u32, index: u16, what: &str) -> CqeError {
 }
 
 /// Checks a control segment against the place where it was found.
-fn check(dev: &mut Device, qpn: u32, ctrl: &Ctrl, posted: u16) -> Result<(), CqeError> {
+fn check(dev: &mut Device, qpn: u32, ctrl: &Ctrl, at: u16, posted: u16) -> Result<(), CqeError> {
     let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(CqeError::of(syndrome::LOCAL_QP_OP)) };
-    let at = qp.sq_consumer;
     let signed = qp.wq_signature;
     let fault = if let Err(fault) = ctrl.check() {
         format!("{fault:?}")
@@ -89,8 +93,8 @@ fn check(dev: &mut Device, qpn: u32, ctrl: &Ctrl, posted: u16) -> Result<(), Cqe
         format!("index {:#x}", ctrl.index)
     } else if ctrl.qpn != qpn {
         format!("queue number {:#x}", ctrl.qpn)
-    } else if ctrl.blocks() > posted.wrapping_sub(at) {
-        format!("{} blocks, {} posted", ctrl.blocks(), posted.wrapping_sub(at))
+    } else if ctrl.blocks() > posted {
+        format!("{} blocks, {posted} posted", ctrl.blocks())
     } else if ctrl.signature != 0 && !signed {
         format!("signature {:#x} without wq_signature", ctrl.signature)
     } else {
@@ -100,10 +104,10 @@ fn check(dev: &mut Device, qpn: u32, ctrl: &Ctrl, posted: u16) -> Result<(), Cqe
 }
 
 /// Reads the segments behind the control segment, across the end of the ring.
-fn work(dev: &mut Device, qpn: u32, ctrl: &Ctrl) -> Result<Work, CqeError> {
+fn work(dev: &mut Device, qpn: u32, ctrl: &Ctrl, index: u16) -> Result<Work, CqeError> {
     let unable = CqeError::of(syndrome::LOCAL_QP_OP);
     let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(unable) };
-    let (buffer, index) = (qp.buffer.clone(), qp.sq_consumer);
+    let buffer = qp.buffer.clone();
     let places: Vec<u64> = (1..usize::from(ctrl.ds)).map(|unit| wqe::send_at(qp, index, unit)).collect();
     let mut raw = vec![0; places.len() * DS_UNIT];
     for (piece, at) in raw.chunks_exact_mut(DS_UNIT).zip(places) {

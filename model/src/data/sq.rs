@@ -2,7 +2,7 @@
 
 use super::cqe::{Completion, CqeError, Side, syndrome};
 use super::fault::Corruption;
-use super::fetch::{self, Body, Message};
+use super::fetch::{self, Body, Fetched, Message};
 use super::wire::{self, Answer};
 use super::wqe::Ctrl;
 use super::{Timer, cq, memory, rq};
@@ -23,6 +23,8 @@ pub(crate) struct SendRun {
     waiting: Option<u64>,
     /// The queue pair is in error and looks for receive work requests at this timer.
     pub(super) watch: Option<u64>,
+    /// The request behind the head and its index, fetched before the head was done.
+    ahead: Option<(u16, Fetched)>,
     /// Reads and atomics that this turn has sent since the last fence.
     requests: u32,
     retries: u8,
@@ -108,9 +110,13 @@ fn run(dev: &mut Device, qpn: u32) {
 
 /// Carries out the work request at the head.
 fn step(dev: &mut Device, qpn: u32) {
-    let posted = dev.data.send(qpn).producer;
-    let (ctrl, message) = fetch::head(dev, qpn, posted);
-    let limit = dev.objects.qps.get(&qpn).map_or(0, |qp| qp.retry_count);
+    let Some((at, limit)) = dev.objects.qps.get(&qpn).map(|qp| (qp.sq_consumer, qp.retry_count)) else { return };
+    let run = dev.data.send(qpn);
+    let posted = run.producer.wrapping_sub(at);
+    let (ctrl, message) = match run.ahead.take() {
+        Some((index, fetched)) if index == at => fetched,
+        _ => fetch::request(dev, qpn, at, posted),
+    };
     if dev.data.send(qpn).retries > limit {
         return fail(dev, qpn, &ctrl, CqeError::of(syndrome::RETRY_EXCEEDED), None);
     }
@@ -161,10 +167,26 @@ fn under_way(dev: &mut Device, qpn: u32, message: &Message) -> u32 {
 /// it all the same.
 fn finish(dev: &mut Device, qpn: u32, message: Message, mut answer: Vec<u8>, drawn: Corruption) {
     let (ctrl, len) = (message.ctrl, message.body.len());
+    if !answer.is_empty() {
+        look_ahead(dev, qpn, &ctrl);
+    }
     corrupt(&mut answer, drawn);
     match memory::place(dev, qpn, &message.body.into_list(), &answer) {
         Ok(()) => retire(dev, qpn, &ctrl, len),
         Err(error) => fail(dev, qpn, &ctrl, error, None),
+    }
+}
+
+/// Fetches the request behind one whose answer is still to be written, unless it asks for a fence: it gathers its payload from
+/// memory as it is before the answer is there, as a card may.
+fn look_ahead(dev: &mut Device, qpn: u32, ctrl: &Ctrl) {
+    let Some(head) = dev.objects.qps.get(&qpn).map(|qp| qp.sq_consumer) else { return };
+    let left = dev.data.send(qpn).producer.wrapping_sub(head);
+    let posted = left.saturating_sub(ctrl.blocks());
+    let next = head.wrapping_add(ctrl.blocks());
+    if posted > 0 && fetch::control(dev, qpn, next).is_some_and(|next| !next.fences()) {
+        let fetched = fetch::request(dev, qpn, next, posted);
+        dev.data.send(qpn).ahead = Some((next, fetched));
     }
 }
 
@@ -267,7 +289,9 @@ fn fail(dev: &mut Device, qpn: u32, ctrl: &Ctrl, error: CqeError, peer: Option<u
 pub(crate) fn enter_error(dev: &mut Device, qpn: u32) {
     let Some(qp) = dev.objects.qps.get_mut(&qpn) else { return };
     qp.state = QpState::Error;
-    dev.data.send(qpn).waiting = None;
+    let run = dev.data.send(qpn);
+    run.waiting = None;
+    run.ahead = None;
     flush(dev, qpn);
     rq::start_flush(dev, qpn);
 }
@@ -280,7 +304,8 @@ fn flush(dev: &mut Device, qpn: u32) {
         .get(&qpn)
         .is_some_and(|qp| qp.sq_consumer != dev.data.sends.get(&qpn).map_or(qp.sq_consumer, |run| run.producer))
     {
-        let Some(ctrl) = fetch::control(dev, qpn) else { return };
+        let Some(at) = dev.objects.qps.get(&qpn).map(|qp| qp.sq_consumer) else { return };
+        let Some(ctrl) = fetch::control(dev, qpn, at) else { return };
         let Some(completion) = advance(dev, qpn, &ctrl) else { return };
         report(dev, qpn, Completion { error: Some(CqeError::of(syndrome::FLUSHED)), ..completion });
     }

@@ -3,8 +3,10 @@
 
 #[path = "../common/bytes.rs"]
 mod bytes;
+mod causes;
 mod completions;
 mod connections;
+mod depth;
 mod errors;
 mod faults;
 mod kinds;

@@ -9,6 +9,8 @@ use crate::wqe::{Wqe, data, inline, operands, remote};
 pub const SEND_INV: u8 = 0x01;
 pub const WRITE: u8 = 0x08;
 pub const WRITE_IMM: u8 = 0x09;
+pub const SEND: u8 = 0x0a;
+pub const SEND_IMM: u8 = 0x0b;
 pub const READ: u8 = 0x10;
 pub const CAS: u8 = 0x11;
 pub const FAA: u8 = 0x12;
