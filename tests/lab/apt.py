@@ -122,6 +122,12 @@ class Apt:
             "Dir::Cache::pkgcache": "",
             "Dir::Cache::srcpkgcache": "",
             "Debug::NoLocking": "1",
+            # Only what is signed, and no list is better than an old or half a one.
+            "Acquire::AllowInsecureRepositories": "0",
+            "Acquire::AllowWeakRepositories": "0",
+            "APT::Get::AllowUnauthenticated": "0",
+            "APT::Update::Error-Mode": "any",
+            "Acquire::Retries": "3",
             "APT::Architecture": "amd64",
             "APT::Architectures": "amd64",
             "APT::Install-Recommends": "0",

@@ -59,15 +59,16 @@ def provision(cache: Path, say: Callable[[str], None]) -> tuple[Tools, list[Kern
         raise LabError("the lab runs on Linux on x86-64 only")
     cache.mkdir(parents=True, exist_ok=True)
     own_qemu, own_kernel = os.environ.get("MLX5_LAB_QEMU"), os.environ.get("MLX5_LAB_KERNEL")
-    parts = ([] if own_qemu else ["tools"]) + ([] if own_kernel else [f"kernel-{name}" for name in KERNELS])
+    tools = named_tools(Path(own_qemu)) if own_qemu else None
+    kernels = [named_kernel(Path(own_kernel), cache)] if own_kernel else []
+    parts = ([] if tools else ["tools"]) + ([] if kernels else [f"kernel-{name}" for name in KERNELS])
     with locked(cache / "lock"):
         missing = [part for part in parts if not (cache / part).is_dir()]
         if missing:
             fetch(cache, missing, say)
-    tools = named_tools(Path(own_qemu)) if own_qemu else unpacked_tools(cache / "tools")
+    tools = tools or unpacked_tools(cache / "tools")
     check_qemu(tools.qemu)
-    kernels = [named_kernel(Path(own_kernel), cache)] if own_kernel else [unpacked_kernel(cache, n) for n in KERNELS]
-    return tools, kernels
+    return tools, kernels or [unpacked_kernel(cache, name) for name in KERNELS]
 
 
 @contextmanager
@@ -134,7 +135,7 @@ def check_qemu(qemu: list[str]) -> None:
     if not version or (int(version[1]), int(version[2])) < QEMU_MINIMUM:
         raise LabError(
             f"QEMU {'.'.join(map(str, QEMU_MINIMUM))} or newer is needed, for vfio-user-pci. This one says: "
-            f"{said.strip() or 'nothing'}"
+            f"{said.strip().splitlines()[0] if said.strip() else 'nothing'}"
         )
 
 
