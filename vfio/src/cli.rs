@@ -47,7 +47,7 @@ enum Cmd {
     /// Firmware, ids and capabilities of a device
     #[command(after_help = INFO_EXAMPLES, override_usage = "mlx5 info --model [OPTIONS]")]
     Info(InfoArgs),
-    /// Bytes of the device in plain words: CQEs, commands, mailboxes, EQEs, the health buffer
+    /// Bytes and log lines of the device in plain words: CQEs, commands, events, health, messages of drivers and programs
     #[command(after_help = DECODE_EXAMPLES)]
     Decode(DecodeArgs),
 }
@@ -72,8 +72,13 @@ const DECODE_EXAMPLES: &str = "\
 Reads plain hex, with or without blanks, commas and 0x; the rows of kernel, libmlx5, DPDK and hexdump dumps with their \
 offsets and log prefixes; and raw bytes of a file. Several dumps one behind the other give several results.
 
+Reads whole logs as well, with anything between: messages of the kernel about commands, timeouts, completions and health, \
+error completions as libmlx5, UCX, NCCL, DPDK, perftest and MPI print them, in decimal or hex as each does. Lines that it \
+does not know are passed over.
+
 Examples:
   mlx5 decode dump.txt
+  dmesg | mlx5 decode                            the whole log
   dmesg | grep -A4 dump_cqe | mlx5 decode --as cqe
   mlx5 decode --as cqe entry.bin
   mlx5 decode --json --hex \"$(xxd -p entry.bin)\"";
@@ -107,7 +112,7 @@ struct InfoArgs {
 
 #[derive(Debug, Args)]
 struct DecodeArgs {
-    /// File with the bytes, as text or raw; '-' or nothing reads standard input
+    /// File with a log or a dump, or with raw bytes; '-' or nothing reads standard input
     #[arg(value_name = "FILE", conflicts_with = "hex")]
     file: Option<PathBuf>,
     /// The bytes
@@ -169,18 +174,15 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 fn decode(args: &DecodeArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    if args.kind == Some(Kind::Text) {
-        return Err(Failure::Usage(decode::DecodeError::LogText.to_string()));
-    }
     let (source, content) = match (&args.hex, &args.file) {
         (Some(hex), _) => ("--hex".into(), hex.clone().into_bytes()),
         (None, Some(path)) if path != Path::new("-") => (path.display().to_string(), read_file(path)?),
         _ => ("standard input".to_string(), read_stdin()?),
     };
-    let records = match String::from_utf8(content) {
-        Ok(text) if !decode::hex::is_raw(text.as_bytes()) => decode::decode_text(&text, args.kind),
-        Ok(text) => decode::decode_bytes(text.as_bytes(), args.kind),
-        Err(e) => decode::decode_bytes(e.as_bytes(), args.kind),
+    let records = if decode::hex::is_raw(&content) {
+        decode::decode_bytes(&content, args.kind)
+    } else {
+        decode::decode_text(&String::from_utf8_lossy(&content), args.kind)
     }
     .map_err(|e| Failure::Usage(format!("cannot decode {source}: {e}")))?;
     print_records(&records, json, out)
@@ -193,7 +195,9 @@ fn print_records(records: &[Record], json: bool, out: &mut dyn Write) -> Result<
     }
     for (i, record) in records.iter().enumerate() {
         if records.len() > 1 {
-            writeln!(out, "{}[{} of {}] {}", if i > 0 { "\n" } else { "" }, i + 1, records.len(), record.kind.name())?;
+            writeln!(out, "{}[{} of {}] {}", if i > 0 { "\n" } else { "" }, i + 1, records.len(), record.title())?;
+        } else if !record.lines.is_empty() {
+            writeln!(out, "{}", record.title())?;
         }
         write!(out, "{}", record.to_text())?;
     }
@@ -221,7 +225,7 @@ fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     from.take(MAX_INPUT + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_INPUT {
-        return Err(io::Error::other("more than 64 MiB; pass the part with the dump"));
+        return Err(io::Error::other("more than 64 MiB; pass the part around the error"));
     }
     Ok(content)
 }

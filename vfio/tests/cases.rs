@@ -2,33 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/cases.rs"]
+mod fixtures;
+#[path = "common/hex.rs"]
+mod hexes;
 
-use std::path::Path;
-
-use common::{hex, tool};
+use common::tool;
+use fixtures::{Case, Tally, cases};
+use hexes::hex;
 use mlx5_vfio::decode::{Kind, decode_bytes};
 use serde_json::{Map, Value, json};
-
-/// A case of `tests/data/public-cases.jsonl`.
-struct Case {
-    id: String,
-    input: Value,
-    expected: Value,
-}
-
-/// The cases of a kind.
-fn cases(kind: &str) -> Vec<Case> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/public-cases.jsonl");
-    let text = std::fs::read_to_string(&path).expect("the cases are there");
-    let all = text.lines().map(|l| serde_json::from_str::<Value>(l).expect("one JSON object a line"));
-    all.filter(|c| c["kind"] == kind)
-        .map(|mut c| Case {
-            id: c["id"].as_str().unwrap().into(),
-            input: c["input"].take(),
-            expected: c["expected"].take(),
-        })
-        .collect()
-}
 
 /// The bytes of a hex string in a case.
 fn bytes(hex: &Value) -> Vec<u8> {
@@ -73,23 +56,6 @@ const NOT_FIELDS: &[(&str, &str)] = &[
     ("after", "compared with the record of descriptor_after_hex"),
 ];
 
-#[derive(Default)]
-struct Tally {
-    cases: usize,
-    fields: usize,
-}
-
-/// Compares every expected field that is not in [`NOT_FIELDS`] with the record.
-fn compare(case: &str, expected: &Value, got: &Map<String, Value>, tally: &mut Tally) {
-    for (key, want) in expected.as_object().expect("an object") {
-        if NOT_FIELDS.iter().any(|(k, _)| k == key) {
-            continue;
-        }
-        assert_eq!(got.get(key), Some(want), "{case}: {key}; the record: {}", Value::Object(got.clone()));
-        tally.fields += 1;
-    }
-}
-
 /// The record of one structure, the same from the library with and without its kind and from the tool.
 fn record(bytes: &[u8], kind: Kind) -> Map<String, Value> {
     let guessed = decode_bytes(bytes, None).expect("the kind is guessed");
@@ -100,23 +66,18 @@ fn record(bytes: &[u8], kind: Kind) -> Map<String, Value> {
     guessed[0].json.clone()
 }
 
-fn finish(what: &str, tally: &Tally, at_least: usize) {
-    println!("{what}: {} cases, {} fields compared", tally.cases, tally.fields);
-    assert!(tally.cases >= at_least && tally.fields >= at_least, "cases are missing");
-}
-
 #[test]
 fn error_completions_decode_to_what_the_reports_say() {
     let mut tally = Tally::default();
     for Case { id, input, expected } in cases("error-cqe-bytes") {
         let got = record(&bytes(&input["cqe_hex"]), Kind::Cqe);
-        compare(&id, &expected, &got, &mut tally);
+        tally.compare(&id, &expected, &got, NOT_FIELDS);
         if let (Some(size), Some(index)) = (input["sq_size"].as_u64(), expected["wqe_index"].as_u64()) {
             assert_eq!(got["wqe_counter"].as_u64().unwrap() & (size - 1), index);
         }
         tally.cases += 1;
     }
-    finish("error-cqe-bytes", &tally, 13);
+    tally.finish("error-cqe-bytes", 13);
 }
 
 #[test]
@@ -131,18 +92,18 @@ fn command_descriptors_and_their_mailboxes_decode_to_what_the_trace_says() {
             .collect();
         for (when, key) in [("before", "descriptor_before_hex"), ("after", "descriptor_after_hex")] {
             let descriptor = bytes(&input[key]);
-            compare(&format!("{id} {when}"), &expected[when], &record(&descriptor, Kind::Command), &mut tally);
+            tally.compare(&format!("{id} {when}"), &expected[when], &record(&descriptor, Kind::Command), NOT_FIELDS);
             if when == "after" {
                 let whole = record(&[descriptor, blocks.clone()].concat(), Kind::Command);
-                compare(&id, &expected, &whole, &mut tally);
+                tally.compare(&id, &expected, &whole, NOT_FIELDS);
             }
         }
         if let Some(block) = expected.get("mailbox_block") {
-            compare(&format!("{id} mailbox"), block, &record(&blocks[..576], Kind::Mailbox), &mut tally);
+            tally.compare(&format!("{id} mailbox"), block, &record(&blocks[..576], Kind::Mailbox), NOT_FIELDS);
         }
         tally.cases += 1;
     }
-    finish("command-bytes", &tally, 10);
+    tally.finish("command-bytes", 10);
 }
 
 #[test]
@@ -153,10 +114,10 @@ fn health_buffers_decode_to_what_was_printed() {
             Some(hex) => bytes(hex),
             None => health_of(&input["printed"]),
         };
-        compare(&id, &expected, &record(&buffer, Kind::Health), &mut tally);
+        tally.compare(&id, &expected, &record(&buffer, Kind::Health), NOT_FIELDS);
         tally.cases += 1;
     }
-    finish("health-buffer", &tally, 3);
+    tally.finish("health-buffer", 3);
 }
 
 /// A health buffer with the printed numbers, at the places that the cases' README gives.
@@ -192,14 +153,14 @@ fn asynchronous_events_decode_to_what_was_logged() {
         assert_eq!(input["event_type"], 4);
         let (cqn, syndrome) = (input["cqn"].as_u64().unwrap(), input["cq_err_syndrome"].as_u64().unwrap());
         let got = record(&cq_error(cqn as u32, syndrome as u8), Kind::Eqe);
-        compare(&id, &expected, &got, &mut tally);
+        tally.compare(&id, &expected, &got, NOT_FIELDS);
         for key in ["event_type", "cqn", "cq_err_syndrome"] {
             assert_eq!(got[key], input[key], "{id}");
             tally.fields += 1;
         }
         tally.cases += 1;
     }
-    finish("async-event", &tally, 2);
+    tally.finish("async-event", 2);
 }
 
 #[test]
@@ -211,10 +172,10 @@ fn refused_commands_decode_to_status_errno_and_syndrome() {
         (entry[7], entry[59]) = (16, 16);
         entry[16..24].copy_from_slice(&bytes(&input["inbox_head_hex"]));
         entry[32..40].copy_from_slice(&bytes(&input["outbox_head_hex"]));
-        compare(&id, &expected, &record(&entry, Kind::Command), &mut tally);
+        tally.compare(&id, &expected, &record(&entry, Kind::Command), NOT_FIELDS);
         tally.cases += 1;
     }
-    finish("command-status", &tally, 9);
+    tally.finish("command-status", 9);
 }
 
 #[test]

@@ -2,11 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/hex.rs"]
+mod hexes;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{hex, tool};
+use common::tool;
+use hexes::hex;
 use serde_json::Value;
 
 /// A requester error of a public report, as a kernel prints it.
@@ -72,8 +75,8 @@ fn unreadable_input_says_what_could_not_be_read_and_exits_2() {
         (&["decode"][..], "0 11", "odd number of digits"),
         (&["decode", "--hex", &short][..], "", "63 bytes: possible are multiples of 64"),
         (&["decode", "--as", "mailbox", "--hex", "0011"][..], "", "2 bytes: a mailbox block has 576 bytes"),
-        (&["decode"][..], "mlx5_core 0000:01:00.0: hello\n", "no bytes in 1 line(s) of log text"),
-        (&["decode", "--as", "text"][..], "mlx5_core: something", "log text is not read yet"),
+        (&["decode"][..], "mlx5_core 0000:01:00.0: hello\n", "nothing in 1 line(s) that is known"),
+        (&["decode", "--as", "text"][..], "mlx5_core: something", "nothing in 1 line(s) that is known"),
         (&["decode", "no-such-file"][..], "", "cannot read no-such-file"),
         (&["decode", "--hex", &"a5".repeat(64)][..], "", "look like nothing that is known"),
     ] {
@@ -86,13 +89,17 @@ fn unreadable_input_says_what_could_not_be_read_and_exits_2() {
 #[test]
 fn a_log_a_file_and_raw_bytes_decode_alike() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let from_stdin = json(0, &["decode", "--json"], DUMP);
+    let mut from_stdin = json(0, &["decode", "--json"], DUMP);
     assert_eq!(from_stdin[0]["syndrome_name"], "REMOTE_ACCESS_ERR");
     assert_eq!(from_stdin[0]["qpn"], 275);
+    assert_eq!((&from_stdin[0]["line"], &from_stdin[0]["device"]), (&1.into(), &"0000:01:00.0".into()));
     std::fs::write(dir.join("alike.txt"), DUMP).unwrap();
     assert_eq!(json(0, &["--json", "decode", "alike.txt"], ""), from_stdin);
     let raw = raw_dump();
     std::fs::write(dir.join("alike.bin"), &raw).unwrap();
+    // What only a log tells.
+    let entry = from_stdin[0].as_object_mut().unwrap();
+    entry.retain(|key, _| !["line", "lines", "device", "seconds", "source"].contains(&key.as_str()));
     assert_eq!(json(0, &["decode", "--json", "alike.bin"], ""), from_stdin);
     assert_eq!(json(0, &["decode", "--json", "--hex", &hex(&raw)], ""), from_stdin);
     let all_at_once = tool(&["decode", "--json", "-"], &raw);
@@ -101,17 +108,22 @@ fn a_log_a_file_and_raw_bytes_decode_alike() {
 
 #[test]
 fn decoding_tells_what_happened_and_why_in_words() {
-    let (stdout, _) = run(0, &["decode"], DUMP);
+    let (stdout, _) = run(0, &["decode"], &format!("something else\n{DUMP}"));
     for says in [
         "A send work request (RDMA_WRITE) of queue 0x113 failed: REMOTE_ACCESS_ERR (0x13)",
         "IBV_WC_REM_ACCESS_ERR",
         "Usual causes",
-        "1 line(s) of log text were passed over",
+        "What to do next",
+        "1 line(s) of other text were passed over",
     ] {
         assert!(stdout.contains(says), "{says:?}: {stdout}");
     }
     let (twice, _) = run(0, &["decode"], &[DUMP, DUMP].concat());
-    assert!(twice.starts_with("[1 of 2] cqe\n") && twice.contains("\n[2 of 2] cqe\n"), "{twice}");
+    assert!(
+        twice.starts_with("[1 of 2] cqe (kernel), lines 1, 2\n")
+            && twice.contains("\n[2 of 2] cqe (kernel), lines 6, 7\n"),
+        "{twice}"
+    );
 }
 
 #[test]

@@ -123,5 +123,6 @@ fn wrong_lengths_and_unknown_bytes_are_named() {
     let Err(DecodeError::Unknown { .. }) = decode_bytes(&[0; 64], None) else { panic!("all zero is nothing") };
     let Err(DecodeError::Unknown { reasons, .. }) = decode_bytes(&[0xff; 64], None) else { panic!("all ones") };
     assert!(reasons[0].contains("left the bus"), "{reasons:?}");
-    assert_eq!(decode_text("00", Some(Kind::Text)), Err(DecodeError::LogText));
+    assert_eq!(decode_text("00", Some(Kind::Text)), Err(DecodeError::Empty { text_lines: 1 }));
+    assert_eq!(decode_bytes(&[0; 64], Some(Kind::Text)), Err(DecodeError::NotText));
 }

@@ -3,6 +3,8 @@
 use mlx5_hw::cqe::CqeSyndrome;
 use mlx5_hw::wqe::WqeOpcode;
 
+use super::Record;
+
 /// Vendor codes seen with a syndrome in public reports. What a code means alone is not published.
 const VENDOR: &[(CqeSyndrome, &[u8])] = &[
     (CqeSyndrome::LOCAL_LENGTH_ERR, &[0x68]),
@@ -41,8 +43,51 @@ pub struct Failed {
     pub vendor: u8,
 }
 
+/// Adds to a record what usually causes the error and what to do about it.
+pub fn explain(record: &mut Record, failed: &Failed) {
+    let hints = hints(failed).into_iter();
+    record.causes.extend(std::iter::once(failed.syndrome.usual_cause()).chain(hints).map(String::from));
+    record.next.extend(next(failed.syndrome).iter().map(|s| s.to_string()));
+    if failed.syndrome != CqeSyndrome::WR_FLUSH_ERR {
+        record.notes.push(
+            "The first error entry of a queue names the cause; entries with syndrome 0x5 that follow are flushes. Of the \
+             work completion only wr_id, status, vendor_err and the queue number hold something."
+                .into(),
+        );
+    }
+}
+
+/// What to do next.
+fn next(syndrome: CqeSyndrome) -> &'static [&'static str] {
+    match syndrome {
+        CqeSyndrome::LOCAL_LENGTH_ERR => {
+            &["Compare the message's length with the sum of the receive's buffers, and with what the transport allows."]
+        }
+        CqeSyndrome::LOCAL_QP_OP_ERR => &[
+            "Find the work request by wr_id: its opcode, its flags and its number of buffers against the queue's limits.",
+        ],
+        CqeSyndrome::LOCAL_PROT_ERR => &[
+            "Find the work request by wr_id: each buffer must lie in the region of its lkey, of the same protection domain, alive.",
+        ],
+        CqeSyndrome::WR_FLUSH_ERR => &[
+            "Look for the first error of this queue that is no flush, at this end and at the other; none: who moved it to the error state?",
+        ],
+        CqeSyndrome::REMOTE_INVAL_REQ_ERR | CqeSyndrome::REMOTE_ACCESS_ERR | CqeSyndrome::REMOTE_OP_ERR => {
+            &["Look at the other end of the same second: its own completions, events and refused commands say more."]
+        }
+        CqeSyndrome::TRANSPORT_RETRY_EXC_ERR => &[
+            "Is the other end's queue pair alive and in RTR or RTS? If its program ended first, this is a result, look there.",
+            "Try both hosts with a small test (ib_write_bw, ibv_rc_pingpong) and the same device, port and GID index.",
+        ],
+        CqeSyndrome::RNR_RETRY_EXC_ERR => {
+            &["Look at why the other end posts no receives; or set rnr_retry to 7, which waits without limit."]
+        }
+        _ => &["Keep the whole entry (a dump of the CQE, not only the printed numbers) for the vendor's support."],
+    }
+}
+
 /// Things to check, likely ones first.
-pub fn hints(failed: &Failed) -> Vec<&'static str> {
+fn hints(failed: &Failed) -> Vec<&'static str> {
     let umr = failed.requester && failed.opcode == WqeOpcode::UMR;
     match failed.syndrome {
         CqeSyndrome::LOCAL_LENGTH_ERR if failed.requester => vec![

@@ -38,25 +38,9 @@ pub fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
     let status = Status(message.output.first().copied().unwrap_or(0));
     let syndrome = be32(&message.output, 4);
     let mut record = Record::new(Kind::Command, headline(entry, opcode, status, syndrome));
-    record.put("opcode", opcode.0);
-    record.put("opcode_name", opcode.name().map_or(Value::Null, Value::from));
-    record.put("op_mod", be16(&message.input, 6));
-    record.put("status", status.0);
-    record.put("status_name", status.name().map_or(Value::Null, Value::from));
-    record.put("errno", status.errno());
-    record.put("errno_name", errno_name(status.errno()).map_or(Value::Null, Value::from));
-    record.put("fw_syndrome", syndrome);
-    let what = Opcode::VALUES.iter().find(|(_, n, _)| *n == u64::from(opcode.0)).map_or("", |(_, _, doc)| *doc);
-    record.row("opcode", named(opcode.0.into(), opcode.name()), meaning(what));
-    record.row("op_mod", number(be16(&message.input, 6).into()), op_mod_meaning(opcode, be16(&message.input, 6)));
-    if !entry.ownership() {
-        record.row("status", named(status.0.into(), status.name()), status_meaning(status));
-        record.row(
-            "syndrome",
-            number(syndrome.into()),
-            "The firmware's own number for the reason; support can look it up.",
-        );
-    }
+    put_opcode(&mut record, opcode);
+    put_op_mod(&mut record, opcode, be16(&message.input, 6));
+    put_status(&mut record, status, syndrome, !entry.ownership());
     describe(&mut record, entry, bytes.get(..DESCRIPTOR)?);
     fields(&mut record, opcode, &message);
     rows_of_descriptor(&mut record, entry);
@@ -67,6 +51,55 @@ pub fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
     }
     record.notes.extend(message.strays);
     Some((record, message.used))
+}
+
+/// Which command.
+pub fn put_opcode(record: &mut Record, opcode: Opcode) {
+    record.put("opcode", opcode.0);
+    record.put("opcode_name", opcode.name().map_or(Value::Null, Value::from));
+    let what = Opcode::VALUES.iter().find(|(_, n, _)| *n == u64::from(opcode.0)).map_or("", |(_, _, doc)| *doc);
+    record.row("opcode", named(opcode.0.into(), opcode.name()), meaning(what));
+}
+
+/// Which variant of it.
+pub fn put_op_mod(record: &mut Record, opcode: Opcode, op_mod: u16) {
+    record.put("op_mod", op_mod);
+    record.row("op_mod", number(op_mod.into()), op_mod_meaning(opcode, op_mod));
+}
+
+/// How it ended; `show` it to people as well.
+pub fn put_status(record: &mut Record, status: Status, syndrome: u32, show: bool) {
+    record.put("status", status.0);
+    record.put("status_name", status.name().map_or(Value::Null, Value::from));
+    put_errno(record, status.errno());
+    record.put("fw_syndrome", syndrome);
+    if show {
+        record.row("status", named(status.0.into(), status.name()), status_meaning(status));
+        let meaning = "The firmware's own number for the reason; support can look it up.";
+        record.row("syndrome", number(syndrome.into()), meaning);
+    }
+}
+
+/// The error number that a caller of verbs gets.
+pub fn put_errno(record: &mut Record, errno: i32) {
+    record.put("errno", errno);
+    record.put("errno_name", errno_name(errno).map_or(Value::Null, Value::from));
+}
+
+/// A refusal in one sentence.
+pub fn refusal(name: &str, status: Status, syndrome: u32) -> String {
+    let errno = errno_name(status.errno()).unwrap_or("no errno");
+    format!("{name} was refused: {status} ({:#x}), syndrome {syndrome:#x}, {errno} in verbs.", status.0)
+}
+
+/// The name of a command, or its number.
+pub fn name_of(opcode: Opcode) -> String {
+    opcode.name().map_or(format!("Command {:#x}", opcode.0), String::from)
+}
+
+/// Whether a command ends the life of an object.
+pub fn destroys(opcode: Opcode) -> bool {
+    opcode.name().is_some_and(|n| n.starts_with("DE") || n.starts_with("DISABLE"))
 }
 
 /// Collects input and output: what the descriptor holds, and the mailbox blocks that follow and carry its token.
@@ -174,7 +207,7 @@ fn is_empty(entry: &CmdQueueEntry) -> bool {
 
 /// One sentence.
 fn headline(entry: &CmdQueueEntry, opcode: Opcode, status: Status, syndrome: u32) -> String {
-    let name = opcode.name().map_or(format!("Command {:#x}", opcode.0), String::from);
+    let name = name_of(opcode);
     let delivery = entry.delivery_status();
     if is_empty(entry) {
         "An empty slot: no command was written to it.".into()
@@ -185,8 +218,7 @@ fn headline(entry: &CmdQueueEntry, opcode: Opcode, status: Status, syndrome: u32
     } else if status == Status::OK {
         format!("{name} succeeded.")
     } else {
-        let errno = errno_name(status.errno()).unwrap_or("no errno");
-        format!("{name} was refused: {status} ({:#x}), syndrome {syndrome:#x}, {errno} in verbs.", status.0)
+        refusal(&name, status, syndrome)
     }
 }
 
@@ -297,10 +329,16 @@ fn causes(record: &mut Record, entry: &CmdQueueEntry, opcode: Opcode, status: St
         DeliveryStatus::FW_ERR => say("The firmware failed by itself: look at the health buffer."),
         _ => say("The driver built the entry wrongly: lengths, alignment of mailboxes (1 KiB), reserved bits."),
     }
-    let destroys = opcode.name().is_some_and(|n| n.starts_with("DE") || n.starts_with("DISABLE"));
+    if delivery == DeliveryStatus::OK {
+        status_causes(record, opcode, status);
+    }
+}
+
+/// What to look at when a command was refused.
+pub fn status_causes(record: &mut Record, opcode: Opcode, status: Status) {
+    let mut say = |text: &str| record.causes.push(text.into());
     match status {
-        _ if delivery != DeliveryStatus::OK => {}
-        Status::BAD_RES_STATE_ERR if destroys => {
+        Status::BAD_RES_STATE_ERR if destroys(opcode) => {
             say("The object is still in use by another one: destroy what refers to it first.");
         }
         Status::BAD_PARAM_ERR => {
@@ -322,10 +360,20 @@ fn causes(record: &mut Record, entry: &CmdQueueEntry, opcode: Opcode, status: St
     }
 }
 
-/// Names of the error numbers that command statuses turn into.
+/// Names of the error numbers that commands and bring-up end with.
 fn errno_name(errno: i32) -> Option<&'static str> {
-    const NAMES: &[(i32, &str)] =
-        &[(5, "EIO"), (11, "EAGAIN"), (12, "ENOMEM"), (16, "EBUSY"), (22, "EINVAL"), (110, "ETIMEDOUT")];
+    const NAMES: &[(i32, &str)] = &[
+        (5, "EIO"),
+        (11, "EAGAIN"),
+        (12, "ENOMEM"),
+        (16, "EBUSY"),
+        (19, "ENODEV"),
+        (22, "EINVAL"),
+        (28, "ENOSPC"),
+        (95, "EOPNOTSUPP"),
+        (110, "ETIMEDOUT"),
+        (125, "ECANCELED"),
+    ];
     NAMES.iter().find(|(n, _)| *n == errno).map(|(_, name)| *name)
 }
 

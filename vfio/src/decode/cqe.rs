@@ -101,14 +101,9 @@ fn failed(descriptor: &[u8], op_own: OpOwn) -> Record {
     let requester = op_own.opcode() == CqeOpcode::REQ_ERR;
     let opcode = WqeOpcode((cqe.s_wqe_opcode_qpn() >> 24) as u8);
     let qpn = cqe.s_wqe_opcode_qpn() & INDEX_MASK;
-    let what = match (requester, opcode.name()) {
-        (true, Some(name)) => format!("A send work request ({name}) of queue {qpn:#x} failed"),
-        (true, None) => format!("A send work request of queue {qpn:#x} failed"),
-        (false, _) if qpn == 0 => "A receive work request failed".to_string(),
-        (false, _) => format!("A receive work request of queue {qpn:#x} failed"),
-    };
-    let name = syndrome.name().unwrap_or("no public name");
-    let mut record = Record::new(Kind::Cqe, format!("{what}: {name} ({:#x}). {}", syndrome.0, syndrome.meaning()));
+    let queue = (requester || qpn != 0).then_some(qpn);
+    let what = failed_request(Some(requester), opcode.name(), queue);
+    let mut record = Record::new(Kind::Cqe, format!("{what}: {}", syndrome_sentence(syndrome)));
     let status = syndrome.wc_status();
     record.put("syndrome", syndrome.0);
     record.put("syndrome_name", syndrome.name().map_or(Value::Null, Value::from));
@@ -127,17 +122,25 @@ fn failed(descriptor: &[u8], op_own: OpOwn) -> Record {
     if requester {
         record.row("wqe_opcode", named(opcode.0.into(), opcode.name()), "What the failed work request was to do.");
     }
-    record.causes.push(syndrome.usual_cause().into());
-    let hints = cause::hints(&Failed { syndrome, requester, opcode, vendor });
-    record.causes.extend(hints.into_iter().map(String::from));
-    if syndrome != CqeSyndrome::WR_FLUSH_ERR {
-        record.notes.push(
-            "The first error entry of a queue names the cause; entries with syndrome 0x5 that follow are flushes. Of the \
-             work completion only wr_id, status, vendor_err and the queue number hold something."
-                .into(),
-        );
-    }
+    cause::explain(&mut record, &Failed { syndrome, requester, opcode, vendor });
     record
+}
+
+/// Whose work request failed, as the beginning of a sentence; `opcode` counts for a requester.
+pub fn failed_request(requester: Option<bool>, opcode: Option<&str>, queue: Option<u32>) -> String {
+    let kind = match requester {
+        Some(true) => "send work request",
+        Some(false) => "receive work request",
+        None => "work request",
+    };
+    let opcode = opcode.filter(|_| requester == Some(true)).map_or(String::new(), |name| format!(" ({name})"));
+    let queue = queue.map_or(String::new(), |n| format!(" of queue {n:#x}"));
+    format!("A {kind}{opcode}{queue} failed")
+}
+
+/// A syndrome and what it means.
+pub fn syndrome_sentence(syndrome: CqeSyndrome) -> String {
+    format!("{} ({:#x}). {}", syndrome.name().unwrap_or("no public name"), syndrome.0, syndrome.meaning())
 }
 
 /// A data-integrity check that failed.
@@ -224,6 +227,6 @@ fn index_fold(record: &mut Record, descriptor: &[u8]) {
 }
 
 /// Name of a verbs completion status.
-fn wc_status_name(status: u32) -> Option<String> {
+pub fn wc_status_name(status: u32) -> Option<String> {
     WcStatus(status).name().map(|name| format!("IBV_WC_{name}"))
 }

@@ -41,12 +41,7 @@ fn headline(eqe: &Eqe, kind: EventType, doc: &str) -> String {
     let name = kind.name().map_or(format!("Event {:#x}", kind.0), String::from);
     match eqe.event() {
         Event::Completion { cqn } => format!("{name}: CQ {cqn:#x} has completions."),
-        Event::CqError { cqn, syndrome } => {
-            format!(
-                "{name}: CQ {cqn:#x} failed: {}. Nothing more is written to it.",
-                cq_error_name(syndrome).unwrap_or("reason unknown")
-            )
-        }
+        Event::CqError { cqn, syndrome } => format!("{name}: {}", cq_error(cqn, syndrome)),
         Event::Command { vector } => format!("{name}: the commands in slots {} completed.", slots(vector)),
         Event::PageRequest { func_id, release_all: true, .. } => {
             format!("{name}: all pages of function {func_id} are free.")
@@ -99,10 +94,7 @@ fn details(record: &mut Record, eqe: &Eqe) {
     match eqe.event() {
         Event::Completion { cqn } => record.put("cqn", cqn),
         Event::CqError { cqn, syndrome } => {
-            record.put("cqn", cqn);
-            record.put("cq_err_syndrome", syndrome.0);
-            record.put("cq_err_name", cq_error_name(syndrome).map_or(Value::Null, Value::from));
-            record.causes.extend(cq_error_causes(syndrome).iter().map(|c| c.to_string()));
+            put_cq_error(record, cqn, syndrome);
         }
         Event::Command { vector } => record.put("command_vector", vector),
         Event::PageRequest { func_id, num_pages, ec_function, release_all } => {
@@ -126,6 +118,20 @@ fn details(record: &mut Record, eqe: &Eqe) {
         }
         _ => {}
     }
+}
+
+/// A CQ's error in one sentence.
+pub fn cq_error(cqn: u32, syndrome: CqErrorSyndrome) -> String {
+    let reason = cq_error_name(syndrome).unwrap_or("reason unknown");
+    format!("CQ {cqn:#x} failed: {reason}. Nothing more is written to it.")
+}
+
+/// Its fields and causes.
+pub fn put_cq_error(record: &mut Record, cqn: u32, syndrome: CqErrorSyndrome) {
+    record.put("cqn", cqn);
+    record.put("cq_err_syndrome", syndrome.0);
+    record.put("cq_err_name", cq_error_name(syndrome).map_or(Value::Null, Value::from));
+    record.causes.extend(cq_error_causes(syndrome).iter().map(|c| c.to_string()));
 }
 
 /// The verbs' words for it.

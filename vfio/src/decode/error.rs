@@ -59,8 +59,8 @@ pub enum DecodeError {
         /// Why not, one sentence a kind.
         reasons: Vec<String>,
     },
-    /// Log text is not decoded yet.
-    LogText,
+    /// The bytes were to be log text and are none.
+    NotText,
 }
 
 impl fmt::Display for DecodeError {
@@ -71,7 +71,8 @@ impl fmt::Display for DecodeError {
             ),
             Self::Empty { text_lines } => write!(
                 f,
-                "no bytes in {text_lines} line(s) of log text: this version reads dumps, not messages; pass the bytes as hex"
+                "nothing in {text_lines} line(s) that is known: no dump, and no message about an mlx5 device in a form that this \
+                 version reads; pass the lines as they were printed, those around them as well, or the bytes as hex"
             ),
             Self::NotHex { line, column, character, token } => {
                 let character = character.escape_default();
@@ -94,9 +95,9 @@ impl fmt::Display for DecodeError {
                 f.write_str("pass --as to decode them anyway")?;
                 reasons.iter().try_for_each(|r| write!(f, "\n  {r}"))
             }
-            Self::LogText => f.write_str(
-                "log text is not read yet in this version: pass the bytes of the dump, with --as cqe, command, mailbox, eqe or health",
-            ),
+            Self::NotText => {
+                f.write_str("these are raw bytes, not log text: leave out --as text, or say what they are")
+            }
         }
     }
 }

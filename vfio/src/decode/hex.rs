@@ -11,6 +11,8 @@ pub struct Chunk {
     pub hint: Option<Kind>,
     /// Line of the input, counted from 1, where the bytes begin.
     pub line: usize,
+    /// Its rows: the position of the first byte, and the line.
+    pub rows: Vec<(usize, usize)>,
     /// What was odd about the text, in words.
     pub notes: Vec<String>,
 }
@@ -22,6 +24,16 @@ pub struct Input {
     pub chunks: Vec<Chunk>,
     /// Number of lines that hold log text without bytes.
     pub text_lines: usize,
+    /// Rows that did not fit their dump. Only [`read_log`] goes on behind one.
+    pub misfits: Vec<DecodeError>,
+}
+
+impl Chunk {
+    /// Line of the byte at a position.
+    pub fn line_of(&self, at: usize) -> usize {
+        let row = self.rows.iter().take_while(|(first, _)| *first <= at).last();
+        row.map_or(self.line, |(_, line)| *line)
+    }
 }
 
 /// One line, taken apart.
@@ -31,10 +43,12 @@ struct Row<'a> {
     bytes: Vec<u8>,
 }
 
-/// Whether a file's content is the bytes themselves and not text about them.
+/// Whether a file's content is the bytes themselves and not text about them. A few odd bytes do not make a log raw.
 pub fn is_raw(content: &[u8]) -> bool {
-    let text = |b: u8| matches!(b, b'\t' | b'\n' | b'\r' | 0x0c | 0x20..=0x7e);
-    std::str::from_utf8(content).is_err() || content.iter().any(|&b| b < 0x80 && !text(b))
+    let foreign = |b: u8| !matches!(b, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b | 0x20..=0x7e);
+    let text = std::str::from_utf8(content).is_ok();
+    let odd = content.iter().filter(|&&b| foreign(b) && !(text && b >= 0x80)).count();
+    content.contains(&0) || odd > content.len() / 16
 }
 
 /// Reads all bytes of a text.
@@ -51,6 +65,26 @@ pub fn read(text: &str) -> Result<Input, DecodeError> {
     }
     let input = reader.input;
     if input.chunks.is_empty() { Err(DecodeError::Empty { text_lines: input.text_lines }) } else { Ok(input) }
+}
+
+/// Reads the dumps of a log, any lines between them: what is no row is text. `known` lines are neither.
+pub fn read_log(lines: &[&str], known: impl Fn(usize) -> bool) -> Input {
+    let mut reader = Reader { many_rows: lines.len() > 1, ..Reader::default() };
+    for (i, line) in lines.iter().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        if known(i) {
+            reader.text(line);
+            continue;
+        }
+        match reader.line(line.trim_end(), i + 1) {
+            Ok(()) => {}
+            Err(misfit @ DecodeError::MissingRow { .. }) => {
+                reader.text(line);
+                reader.input.misfits.push(misfit);
+            }
+            Err(_) => reader.text(line),
+        }
+    }
+    reader.input
 }
 
 /// Where reading stands.
@@ -72,8 +106,7 @@ impl Reader {
         let open_end = self.open.then(|| self.end());
         let Some(row) = row(line, number, open_end)? else {
             self.input.text_lines += 1;
-            self.skip = line.contains("WQE DUMP");
-            self.open = false;
+            self.text(line);
             return Ok(());
         };
         if self.skip || row.bytes.is_empty() {
@@ -85,6 +118,12 @@ impl Reader {
             self.open = true;
         }
         self.append(row, number)
+    }
+
+    /// A line of text ends a dump. Those that head a dump of work queue entries have it passed over.
+    fn text(&mut self, line: &str) {
+        self.skip = ["WQE DUMP", "MLX5 Error SQ", "MLX5 Error RQ"].iter().any(|head| line.contains(head));
+        self.open = false;
     }
 
     /// Offset at which the next row of the open chunk is due.
@@ -99,6 +138,7 @@ impl Reader {
             return Err(DecodeError::MissingRow { line, offset, due });
         }
         let Some(chunk) = self.input.chunks.last_mut() else { return Ok(()) };
+        chunk.rows.push((chunk.bytes.len(), line));
         if row.bytes.len() == 17 && self.many_rows {
             row.bytes.truncate(16);
             chunk.notes.push(format!("line {line} shows 17 bytes where a row has 16; the last one was left out"));

@@ -1,7 +1,9 @@
-//! `mlx5 decode`: bytes of the device in plain words.
+//! `mlx5 decode`: bytes of the device, and messages about it, in plain words.
 //!
-//! [`decode_text`] takes what people have: hex in any of the usual forms. [`decode_bytes`] takes the bytes. Both give one
+//! [`decode_text`] takes what people have: hex in any of the usual forms, lines of logs, both mixed with other text. [`decode_bytes`] takes the bytes. Both give one
 //! [`Record`] a structure found. No input panics.
+
+use std::borrow::Cow;
 
 mod cause;
 mod command;
@@ -14,6 +16,7 @@ pub mod hex;
 mod mailbox;
 mod messages;
 mod record;
+mod text;
 
 pub use error::DecodeError;
 pub use record::{FieldRow, Record};
@@ -32,7 +35,7 @@ pub enum Kind {
     Eqe,
     /// The health buffer of 64 bytes.
     Health,
-    /// Log text; not read yet in this version.
+    /// Log text: lines of kernels, libraries and programs.
     Text,
 }
 
@@ -74,27 +77,127 @@ impl Kind {
     }
 }
 
-/// Decodes all dumps in a text.
+/// Decodes a text: all dumps in it, and unless `kind` says what the bytes are, all known lines of logs.
 ///
 /// # Errors
 /// Says what could not be read and where.
 pub fn decode_text(text: &str, kind: Option<Kind>) -> Result<Vec<Record>, DecodeError> {
-    if kind == Some(Kind::Text) {
-        return Err(DecodeError::LogText);
+    if let Some(kind) = kind.filter(|kind| *kind != Kind::Text) {
+        return decode_dumps(text, Some(kind));
     }
+    let text = without_colours(text);
+    let lines: Vec<&str> = text.lines().collect();
+    let spots = text::scan(&lines);
+    // Without any known line this is a dump, where everything has to be right; or a log that has nothing but a dump.
+    let strict = if spots.is_empty() && kind.is_none() { Some(decode_dumps(&text, None)) } else { None };
+    match strict {
+        Some(Ok(records)) => Ok(records),
+        strict => {
+            let found = decode_log(&lines, spots);
+            if found.is_empty() {
+                strict.unwrap_or(Err(DecodeError::Empty { text_lines: lines.len() }))
+            } else {
+                Ok(found)
+            }
+        }
+    }
+}
+
+/// A text without the escape sequences that colour it.
+fn without_colours(text: &str) -> Cow<'_, str> {
+    if !text.contains('\u{1b}') {
+        return Cow::Borrowed(text);
+    }
+    let mut pieces = text.split('\u{1b}');
+    let mut out = String::from(pieces.next().unwrap_or(""));
+    for piece in pieces {
+        let letter = piece.find(|c: char| c.is_ascii_alphabetic()).filter(|_| piece.starts_with('['));
+        out.push_str(letter.and_then(|at| piece.get(at + 1..)).unwrap_or(piece));
+    }
+    Cow::Owned(out)
+}
+
+/// Decodes a text that is all dumps, with perhaps log text between them.
+fn decode_dumps(text: &str, kind: Option<Kind>) -> Result<Vec<Record>, DecodeError> {
     let input = hex::read(text)?;
+    let many = text.trim().lines().count() > 1;
     let mut records = Vec::new();
     for chunk in &input.chunks {
-        let mut found = decode_chunk(&chunk.bytes, kind, chunk.hint, chunk.line)?;
-        if let Some(first) = found.first_mut() {
-            first.notes.extend(chunk.notes.iter().cloned());
-        }
-        records.append(&mut found);
+        records.append(&mut decode_dump(chunk, kind, many)?);
     }
-    if let (Some(last), 1..) = (records.last_mut(), input.text_lines) {
-        last.notes.push(format!("{} line(s) of log text were passed over: only the bytes are read", input.text_lines));
-    }
+    passed_over(&mut records, input.text_lines);
     Ok(records)
+}
+
+/// Decodes the known lines and the dumps of a log; the rest is counted.
+fn decode_log(lines: &[&str], spots: Vec<text::Spot>) -> Vec<Record> {
+    let mut known = vec![false; lines.len()];
+    for spot in &spots {
+        known.iter_mut().skip(spot.begin()).take(spot.span).for_each(|k| *k = true);
+    }
+    let mut input = hex::read_log(lines, |i| known.get(i).copied().unwrap_or(false));
+    let mut dumps = Vec::new();
+    let mut rows = 0;
+    for chunk in &input.chunks {
+        match decode_dump(chunk, None, true) {
+            Ok(mut records) => {
+                dumps.append(&mut records);
+                rows += chunk.rows.len();
+            }
+            Err(error) if chunk.bytes.len() >= NOTEWORTHY || chunk.hint.is_some() => input.misfits.push(error),
+            Err(_) => {}
+        }
+    }
+    let (mut records, used) = text::records(spots, &mut dumps);
+    records.append(&mut dumps);
+    records.sort_by_key(|record| record.lines.first().copied());
+    for record in &mut records {
+        number_lines(record);
+    }
+    let all = lines.iter().filter(|line| !line.trim().is_empty()).count();
+    passed_over(&mut records, all.saturating_sub(used + rows));
+    if let Some(last) = records.last_mut() {
+        last.notes.extend(input.misfits.iter().map(|misfit| format!("Bytes that could not be read: {misfit}")));
+    }
+    records
+}
+
+/// From so many bytes on, a dump in a log that cannot be read is worth a note.
+const NOTEWORTHY: usize = 32;
+
+/// Decodes one dump; `many`: the input has more lines than this.
+fn decode_dump(chunk: &hex::Chunk, kind: Option<Kind>, many: bool) -> Result<Vec<Record>, DecodeError> {
+    let mut found = decode_chunk(&chunk.bytes, kind, chunk.hint, chunk.line)?;
+    let mut at = 0;
+    for (record, used) in &mut found {
+        if many {
+            record.lines = vec![chunk.line_of(at)];
+            number_lines(record);
+        }
+        at += *used;
+    }
+    if let Some((first, _)) = found.first_mut() {
+        first.notes.extend(chunk.notes.iter().cloned());
+    }
+    Ok(found.into_iter().map(|(record, _)| record).collect())
+}
+
+/// Puts the lines into the object.
+fn number_lines(record: &mut Record) {
+    if let Some(&first) = record.lines.first() {
+        record.put("line", first);
+    }
+    if record.lines.len() > 1 {
+        record.put("lines", record.lines.clone());
+    }
+}
+
+/// Says how many lines of other text there were.
+fn passed_over(records: &mut [Record], lines: usize) {
+    if let (Some(last), 1..) = (records.last_mut(), lines) {
+        last.put("lines_passed_over", lines);
+        last.notes.push(format!("{lines} line(s) of other text were passed over."));
+    }
 }
 
 /// Decodes bytes: one structure, or several one behind the other.
@@ -102,13 +205,22 @@ pub fn decode_text(text: &str, kind: Option<Kind>) -> Result<Vec<Record>, Decode
 /// # Errors
 /// When the number of bytes fits nothing, or the bytes look like nothing known and `kind` does not say what they are.
 pub fn decode_bytes(bytes: &[u8], kind: Option<Kind>) -> Result<Vec<Record>, DecodeError> {
-    decode_chunk(bytes, kind, None, 0)
+    let found = decode_chunk(bytes, kind, None, 0)?;
+    Ok(found.into_iter().map(|(record, _)| record).collect())
 }
 
 /// Feeds bytes to every decoder, as bytes and as text: the entry of a fuzz target. The result is of no interest; not to
 /// panic is.
 pub fn fuzz(data: &[u8]) {
-    for kind in [None, Some(Kind::Cqe), Some(Kind::Command), Some(Kind::Mailbox), Some(Kind::Eqe), Some(Kind::Health)] {
+    for kind in [
+        None,
+        Some(Kind::Text),
+        Some(Kind::Cqe),
+        Some(Kind::Command),
+        Some(Kind::Mailbox),
+        Some(Kind::Eqe),
+        Some(Kind::Health),
+    ] {
         for records in [decode_bytes(data, kind), decode_text(&String::from_utf8_lossy(data), kind)] {
             for record in records.unwrap_or_default().iter().take(2) {
                 let _ = record.to_text();
@@ -117,7 +229,13 @@ pub fn fuzz(data: &[u8]) {
     }
 }
 
-fn decode_chunk(bytes: &[u8], kind: Option<Kind>, hint: Option<Kind>, line: usize) -> Result<Vec<Record>, DecodeError> {
+/// The structures in bytes that lie one behind the other, each with the number of its bytes.
+fn decode_chunk(
+    bytes: &[u8],
+    kind: Option<Kind>,
+    hint: Option<Kind>,
+    line: usize,
+) -> Result<Vec<(Record, usize)>, DecodeError> {
     if bytes.is_empty() {
         return Err(DecodeError::Empty { text_lines: 0 });
     }
@@ -138,11 +256,12 @@ fn decode_chunk(bytes: &[u8], kind: Option<Kind>, hint: Option<Kind>, line: usiz
             Kind::Mailbox => mailbox::decode(rest),
             Kind::Eqe => eqe::decode(rest),
             Kind::Health => health::decode(rest),
-            Kind::Text => return Err(DecodeError::LogText),
+            Kind::Text => return Err(DecodeError::NotText),
         }
         .ok_or(DecodeError::Length { line, found: bytes.len(), kind: Some(kind) })?;
-        records.push(record);
-        at += used.max(1);
+        let used = used.max(1);
+        records.push((record, used));
+        at += used;
     }
     Ok(records)
 }

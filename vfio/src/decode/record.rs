@@ -14,6 +14,8 @@ use super::messages::{SIGNED, elements};
 const BOLD: Style = Style::new().bold();
 /// Width of the text where no terminal gives one.
 const WIDTH: u16 = 110;
+/// Most line numbers that a title shows.
+const LINES: usize = 8;
 /// A terminal that says it is narrower does not know its width.
 const NARROWEST: u16 = 40;
 
@@ -41,8 +43,12 @@ pub struct Record {
     pub rows: Vec<FieldRow>,
     /// What usually causes it, most likely first.
     pub causes: Vec<String>,
+    /// What to do next.
+    pub next: Vec<String>,
     /// What else is worth knowing: oddities of the input, hints.
     pub notes: Vec<String>,
+    /// Lines of the input that it was read from, counted from 1; empty for an input of one line and for bytes.
+    pub lines: Vec<usize>,
 }
 
 impl Record {
@@ -50,12 +56,18 @@ impl Record {
     pub fn new(kind: Kind, headline: impl Into<String>) -> Self {
         let mut json = Map::new();
         json.insert("kind".into(), kind.name().into());
-        Self { kind, headline: headline.into(), json, rows: Vec::new(), causes: Vec::new(), notes: Vec::new() }
+        let headline = headline.into();
+        Self { kind, headline, json, rows: vec![], causes: vec![], next: vec![], notes: vec![], lines: vec![] }
     }
 
     /// Adds a field to the object.
     pub fn put(&mut self, name: &str, value: impl Into<Value>) {
         self.json.insert(name.into(), value.into());
+    }
+
+    /// A field of the object as a number, if it is there.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.json.get(name).and_then(Value::as_u64)
     }
 
     /// Adds a row for people.
@@ -95,15 +107,31 @@ impl Record {
         }
     }
 
+    /// What it is and where, for a line above it.
+    pub fn title(&self) -> String {
+        let what = self.json.get("what").and_then(Value::as_str).unwrap_or(self.kind.name());
+        let by = self.json.get("source").and_then(Value::as_str).map_or(String::new(), |by| format!(" ({by})"));
+        let numbers = self.lines.iter().take(LINES).map(usize::to_string).collect::<Vec<_>>().join(", ");
+        match self.lines.len() {
+            0 => format!("{what}{by}"),
+            1 => format!("{what}{by}, line {numbers}"),
+            n if n > LINES => format!("{what}{by}, lines {numbers} and {} more", n - LINES),
+            _ => format!("{what}{by}, lines {numbers}"),
+        }
+    }
+
     /// The record for people. Bold is written as ANSI codes: print it through `anstream`, which drops them where they
     /// do not belong.
     pub fn to_text(&self) -> String {
-        let mut out = format!("{BOLD}{}{BOLD:#}\n", self.headline);
+        let quoted =
+            self.json.get("text").and_then(Value::as_str).map_or(String::new(), |text| format!("  {text}\n\n"));
+        let mut out = format!("{quoted}{BOLD}{}{BOLD:#}\n", self.headline);
         if !self.rows.is_empty() {
             let rows = self.rows.iter().map(|r| [r.name.clone(), r.value.clone(), r.meaning.clone()]);
             let _ = write!(out, "\n{}\n", table(["field", "value", "meaning"], rows));
         }
-        for (title, lines) in [("Usual causes", &self.causes), ("Notes", &self.notes)] {
+        for (title, lines) in [("Usual causes", &self.causes), ("What to do next", &self.next), ("Notes", &self.notes)]
+        {
             if !lines.is_empty() {
                 let _ = writeln!(out, "\n{BOLD}{title}{BOLD:#}");
                 lines.iter().for_each(|l| wrap(&mut out, l));

@@ -3,11 +3,6 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Hex of bytes.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
 /// Runs the tool with an input.
 pub fn tool(args: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
