@@ -6,5 +6,8 @@ mod errors;
 mod life;
 mod no_alloc;
 mod rc;
+mod rdma;
+mod rdma_mix;
 mod support;
 mod threads;
+mod wqe_bytes;

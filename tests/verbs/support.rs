@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use mlx5::hw::platform::{Bar, DmaMem, Platform, PlatformError};
 use mlx5::{
     AccessFlags, AhAttr, Cq, Device, DeviceConfig, DmaBuf, GlobalRoute, Mtu, Pd, Qp, QpAttr, QpAttrMask, QpCap,
-    QpInitAttr, QpState, RecvWr, SendFlags, SendWr, Sge, Wc,
+    QpInitAttr, QpState, RecvWr, Remote, SendFlags, SendWr, Sge, Wc,
 };
 use mlx5_model::{Model, ModelConfig};
 
@@ -49,6 +49,14 @@ impl Port {
         // SAFETY: memory that the model handed out, aligned, and freed only by the driver, which outlives the test's use;
         // it is reached through atomics only.
         unsafe { std::slice::from_raw_parts((*ptr as *const AtomicU32).byte_add(at), len) }
+    }
+
+    /// I/O address of an address of the CPU's in DMA memory.
+    pub fn iova(&self, addr: u64) -> u64 {
+        let memory = self.memory.lock().unwrap();
+        let holds = |(_, (ptr, size)): &(&u64, &(usize, usize))| (*ptr..*ptr + *size).contains(&(addr as usize));
+        let (start, (ptr, _)) = memory.iter().find(holds).expect("memory of the driver");
+        start + (addr as usize - ptr) as u64
     }
 
     /// The whole allocation that holds `iova`: its start.
@@ -163,7 +171,7 @@ pub fn path_to(dev: &Device, peer: u32) -> QpAttr {
         dest_qp_num: peer,
         rq_psn: 0x12_3456,
         sq_psn: 0x12_3456,
-        qp_access_flags: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+        qp_access_flags: REMOTE,
         ah_attr,
         max_rd_atomic: 1,
         max_dest_rd_atomic: 1,
@@ -176,6 +184,9 @@ pub fn path_to(dev: &Device, peer: u32) -> QpAttr {
     }
 }
 
+/// Everything that a peer can be allowed.
+pub const REMOTE: AccessFlags =
+    AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 pub const INIT: QpAttrMask =
     QpAttrMask::STATE.union(QpAttrMask::PKEY_INDEX).union(QpAttrMask::PORT).union(QpAttrMask::ACCESS_FLAGS);
 pub const RTR: QpAttrMask = QpAttrMask::STATE
@@ -224,13 +235,25 @@ pub fn pair_with(config: ModelConfig, cqe: u32, cap: QpCap, make: impl Fn(&Devic
     let numbers = [qp[0].qp_num(), qp[1].qp_num()];
     connect(&dev, &mut qp[0], numbers[1]);
     connect(&dev, &mut qp[1], numbers[0]);
-    let buf = [(); 2].map(|()| pd.alloc_buf(BUF, AccessFlags::LOCAL_WRITE).expect("a buffer"));
+    let buf = [(); 2].map(|()| pd.alloc_buf(BUF, REMOTE | AccessFlags::LOCAL_WRITE).expect("a buffer"));
     Pair { port, dev, pd, cq, qp, buf }
 }
 
 impl Pair {
     pub fn sge(&self, side: usize, offset: usize, length: usize) -> Sge {
         Sge { addr: self.buf[side].addr() + offset as u64, length: length as u32, lkey: self.buf[side].lkey() }
+    }
+
+    /// A place in the buffer of side `side`, as its peer names it.
+    pub fn remote(&self, side: usize, offset: usize) -> Remote {
+        Remote { addr: self.buf[side].addr() + offset as u64, rkey: self.buf[side].rkey() }
+    }
+
+    /// `length` bytes of the buffer of side `side`.
+    pub fn bytes(&self, side: usize, offset: usize, length: usize) -> Vec<u8> {
+        let mut out = vec![0; length];
+        self.buf[side].read(offset, &mut out).expect("within the buffer");
+        out
     }
 
     /// Polls side `side` until `n` completions have come.
