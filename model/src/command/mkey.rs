@@ -21,6 +21,10 @@ pub(super) fn create(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done 
     if !dev.objects.pds.contains(&mkey.pd) {
         return Err(Reject::MkeyPd);
     }
+    // InfiniBand specification: what a peer may change, the owner may change.
+    if (mkey.remote_write || mkey.atomic) && !mkey.local_write {
+        return Err(Reject::MkeyRights);
+    }
     match mkey.mode {
         AccessMode::Physical => (),
         AccessMode::Pages => check_pages(&mkey, be32(&mkey.context, 0x34))?,

@@ -168,6 +168,9 @@ pub(super) fn init2rtr(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
     if u64::from(qp.log_msg_max) > dev.hca.caps.current("log_max_msg") {
         return Err(Reject::QpMessageSize);
     }
+    if u64::from(qp.log_rra_max) > dev.hca.caps.current("log_max_ra_res_qp") {
+        return Err(Reject::QpResponderDepth);
+    }
     let address = dev.hca.roce_addresses.get(usize::from(qp.path.source_index));
     if dev.hca.caps.current("roce") == 1 && !address.is_some_and(|a| a.iter().any(|byte| *byte != 0)) {
         return Err(Reject::QpSourceAddress);
@@ -183,6 +186,9 @@ pub(super) fn rtr2rts(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
     }
     let optional = [OPT_ACCESS[0], OPT_ACCESS[1], OPT_ACCESS[2], OPT_RNR_TIMEOUT, OPT_PM_STATE, OPT_LAG];
     merge(&mut qp, input, RTS_FIELDS, &optional)?;
+    if u64::from(qp.log_sra_max) > dev.hca.caps.current("log_max_ra_req_qp") {
+        return Err(Reject::QpRequesterDepth);
+    }
     step(dev, qpn, qp, QpState::Rts);
     Ok(())
 }

@@ -147,6 +147,9 @@ rejects! {
     RoceIndex = BAD_INDEX, 0x4d_005a, "roce_address_index exceeds the table";
     RocePort = BAD_PARAM, 0x4d_005b, "vhca_port_num is not a port of this function";
     RoceVersion = BAD_PARAM, 0x4d_005c, "roce_version is not supported";
+    MkeyRights = BAD_PARAM, 0x4d_005d, "remote write or atomics without local write";
+    QpResponderDepth = BAD_PARAM, 0x4d_005e, "log_rra_max exceeds log_max_ra_res_qp";
+    QpRequesterDepth = BAD_PARAM, 0x4d_005f, "log_sra_max exceeds log_max_ra_req_qp";
 }
 
 /// What a syndrome of the model means, in words; `None` for a syndrome that it never gives.

@@ -224,6 +224,26 @@ fn create_qp_checks_its_context() {
 }
 
 #[test]
+fn reads_and_atomics_under_way_are_held_against_the_capabilities() {
+    let All { d, qpn, .. } = all();
+    d.roce_address(0).unwrap();
+    let rtr = |log_rra: u64| {
+        d.transition(0x503, qpn, |c| {
+            put(c, 0x8 * 8, 3, 3);
+            put(c, 1160, 3, log_rra);
+        })
+    };
+    let rts = |log_sra: u64| d.transition(0x504, qpn, |c| put(c, 904, 3, log_sra));
+    let reason = |refused: Result<(), Refused>| syndrome_text(refused.unwrap_err().1).unwrap();
+    d.transition(0x502, qpn, |c| put(c, 19, 2, 3)).unwrap();
+    assert_eq!(reason(rtr(5)), "log_rra_max exceeds log_max_ra_res_qp");
+    rtr(4).unwrap();
+    assert_eq!(reason(rts(5)), "log_sra_max exceeds log_max_ra_req_qp");
+    rts(4).unwrap();
+    assert_eq!(d.broken(), []);
+}
+
+#[test]
 fn create_mkey_checks_its_context() {
     let All { mut d, pd, .. } = all();
     let page = d.alloc(4096);
@@ -240,6 +260,8 @@ fn create_mkey_checks_its_context() {
             (BAD_PARAM, "the translations do not cover the range", |b| put(b, 0x3c * 8, 32, 0)),
             (BAD_PARAM, "start_addr and len wrap", |b| put(b, 0x20 * 8, 64, u64::MAX)),
             (BAD_PARAM, "a page of the mkey is not aligned to its log_page_size", |b| b[0x10e] ^= 8),
+            (BAD_PARAM, "remote write or atomics without local write", |b| put(b, 8 * 8 + 17, 5, 0b01001)),
+            (BAD_PARAM, "remote write or atomics without local write", |b| put(b, 8 * 8 + 17, 5, 0b10001)),
             (BAD_PARAM, "pg_access without the pg capability", |b| b[4] = 0x80),
             (0x50, "length of the list differs from what the context says", |b| put(b, 0x58 * 8, 32, 2)),
             (BAD_PARAM, "a reserved bit is set", |b| put(b, 2 * 16 + 1, 1, 1)),

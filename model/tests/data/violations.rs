@@ -1,10 +1,11 @@
 //! Every rule of the data path, broken once by raw bytes.
 
 use crate::kinds::COMMITTED_HERE;
+use crate::one_sided::{CAS, FAA, READ, WRITE};
 use crate::qp::QpWish;
 use crate::raw::{put, store, store32};
 use crate::rdma::{CqWish, LR, LW, Rdma};
-use crate::wqe::{Wqe, data, inline, signalled};
+use crate::wqe::{Wqe, data, inline, operands, remote, signalled};
 use mlx5_hw::platform::Platform;
 use mlx5_model::ViolationKind::{self, *};
 
@@ -51,6 +52,13 @@ impl Bench {
             (13, 2),
             "a work request that is not well formed is a local operation error"
         );
+    }
+
+    /// Posts a request whose segments are not what its opcode needs.
+    fn odd(&mut self, opcode: u8, imm: u32, segments: &[u8]) {
+        self.rdma.send(&mut self.a, Wqe { opcode, flags: 8, imm, segments });
+        let cqe = self.rdma.poll(&mut self.send);
+        assert_eq!((cqe[63] >> 4, cqe[55], cqe[56]), (13, 2, opcode));
     }
 
     fn message(&mut self) {
@@ -132,6 +140,27 @@ const ROWS: &[Row] = &[
     ("data segment of length 0", WqeMalformed, |b| b.spoiled(|wqe| put(wqe, 128, 32, 0))),
     ("inline segment longer than its WQE", WqeMalformed, |b| b.spoiled(|wqe| put(wqe, 128, 32, 1 << 31 | 13))),
     ("inline segment with a reserved bit", WqeMalformed, |b| b.spoiled(|wqe| put(wqe, 128, 32, 1 << 31 | 1 << 10))),
+    ("WQE with a fence mode that does not exist", WqeMalformed, |b| b.spoiled(|wqe| wqe[11] |= 5 << 5)),
+    ("write without a remote address", WqeMalformed, |b| b.odd(WRITE, 0, &[])),
+    ("read without a remote address", WqeMalformed, |b| b.odd(READ, 0, &[])),
+    ("atomic without a remote address", WqeMalformed, |b| b.odd(CAS, 0, &[])),
+    ("atomic without its operands", WqeMalformed, |b| b.odd(FAA, 0, &remote(b.mr.there(0)))),
+    ("remote address with a reserved dword", WqeMalformed, |b| {
+        let mut segment = remote(b.mr.there(0));
+        segment[15] = 1;
+        b.odd(WRITE, 0, &segment);
+    }),
+    ("write with immediate data in an opcode that has none", WqeMalformed, |b| b.odd(WRITE, 7, &remote(b.mr.there(0)))),
+    ("read with immediate data", WqeMalformed, |b| b.odd(READ, 7, &remote(b.mr.there(0)))),
+    ("read into the request itself", WqeMalformed, |b| {
+        b.odd(READ, 0, &[&remote(b.mr.there(0))[..], &inline(b"here")].concat());
+    }),
+    ("fetch and add with a value to compare", WqeMalformed, |b| {
+        b.odd(FAA, 0, &[remote(b.mr.there(0)), operands(1, 1), data(b.mr.seg(8, 8))].concat());
+    }),
+    ("remote address with a data segment of length 0", WqeMalformed, |b| {
+        b.odd(WRITE, 0, &[remote(b.mr.there(0)), data(b.mr.seg(0, 0))].concat());
+    }),
     ("receive segment of length 0", WqeMalformed, |b| {
         b.rdma.recv(&mut b.b, &[(b.mr.key, b.mr.va, 0)]);
         b.rdma.send(&mut b.a, signalled(&[]));
@@ -212,6 +241,21 @@ const ROWS: &[Row] = &[
         let cqe = b.rdma.poll(&mut b.send);
         assert_eq!((cqe[63] >> 4, cqe[55]), (13, 4));
     }),
+    ("memory of a peer outside of any mapping", DmaUnmapped, |b| {
+        let mut body = vec![0; 264];
+        let mkc = &mut body[8..72];
+        put(mkc, 17, 7, 0b11111 << 2);
+        put(mkc, 32, 24, 0xff_ffff);
+        put(mkc, 96, 1, 1);
+        put(mkc, 104, 24, b.rdma.pd.into());
+        let key = (crate::raw::get(&b.rdma.raw.command(0x200, 0, &body, 16), 72, 24) as u32) << 8;
+        let segments = [remote((key, 0x10)), data(b.mr.seg(0, 8))].concat();
+        b.rdma.send(&mut b.a, Wqe { opcode: WRITE, flags: 8, imm: 0, segments: &segments });
+        let cqe = b.rdma.poll(&mut b.send);
+        assert_eq!((cqe[63] >> 4, cqe[55]), (13, 0x14));
+        assert_eq!(b.rdma.async_eq.take().unwrap()[1], 5, "the responder breaks down");
+        assert_eq!((b.rdma.state(&b.a), b.rdma.state(&b.b)), (6, 6));
+    }),
     ("payload in memory that was freed", DmaAfterFree, |b| {
         let mr = b.rdma.register(64, 0, LR);
         let segment = data(mr.seg(0, 8));
@@ -276,7 +320,7 @@ fn no_bytes_in_a_send_queue_make_the_device_panic() {
         let junk: Vec<u8> = (0..1024).map(|_| next()).collect();
         rdma.store_send(&a, &junk);
         let mut head = [0; 16];
-        put(&mut head, 24, 8, [0x0a, 0x0b, 0, next().into()][usize::from(next() & 3)]);
+        put(&mut head, 24, 8, [0x0a, 0x0b, 0, 1, 8, 9, 0x10, 0x11, 0x12, next().into()][usize::from(next() % 10)]);
         put(&mut head, 32, 24, a.qpn.into());
         put(&mut head, 58, 6, u64::from(next() & 63));
         rdma.store_send(&a, &head);
