@@ -10,6 +10,7 @@ mod depth;
 mod errors;
 mod faults;
 mod kinds;
+mod mix;
 mod one_sided;
 mod qp;
 mod raw;

@@ -178,9 +178,19 @@ impl Rdma {
     /// Consumes all completion events and tells the device; returns how many there were.
     pub fn drain_events(&mut self) -> usize {
         let count = std::iter::from_fn(|| self.comp_eq.take()).count();
-        let eq = &self.comp_eq;
-        self.raw.write32(self.uar as usize * 4096 + 0x48, eq.eqn << 24 | eq.ci & 0xff_ffff);
+        self.publish(&self.comp_eq);
         count
+    }
+
+    /// The same for asynchronous events.
+    pub fn drain_async_events(&mut self) -> usize {
+        let count = std::iter::from_fn(|| self.async_eq.take()).count();
+        self.publish(&self.async_eq);
+        count
+    }
+
+    fn publish(&self, eq: &EventQueue) {
+        self.raw.write32(self.uar as usize * 4096 + 0x48, eq.eqn << 24 | eq.ci & 0xff_ffff);
     }
 
     /// Fails if the driver has broken a rule.

@@ -1,6 +1,7 @@
 //! Every rule of the data path, broken once by raw bytes.
 
 use crate::kinds::COMMITTED_HERE;
+use crate::mix::Random;
 use crate::one_sided::{CAS, FAA, READ, WRITE};
 use crate::qp::QpWish;
 use crate::raw::{put, store, store32};
@@ -306,12 +307,8 @@ fn the_device_keeps_working_after_each_breach() {
 
 #[test]
 fn no_bytes_in_a_send_queue_make_the_device_panic() {
-    // A plain congruential generator: the same bytes each time.
-    let mut seed = 1_u32;
-    let mut next = || {
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (seed >> 24) as u8
-    };
+    let mut random = Random(1);
+    let mut next = || random.byte();
     let rdma = Rdma::up();
     let wish = CqWish { log_size: 6, entry: 64, ignore_overrun: true };
     let cq = rdma.cq(wish);
