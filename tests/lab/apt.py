@@ -1,8 +1,8 @@
 """Resolves and downloads Debian packages with apt, into folders of our own: nothing is installed, no root is needed.
 
-apt works on an empty package database and on one source, which is found among the machine's own sources. Everything else
-of the machine's apt configuration (proxies, logins, keys, extra transports) stays in effect, so that a mirror that works for
-the machine works here. apt checks the signature of what it downloads.
+apt works on an empty package database and on one source, which is found among the machine's own sources. Everything
+else of the machine's apt configuration (proxies, logins, keys, extra transports) stays in effect, so that a mirror that
+works for the machine works here. apt checks the signature of what it downloads.
 """
 
 import os
@@ -24,10 +24,12 @@ DEBIAN_KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.pgp", "/usr/share
 
 @dataclass(frozen=True)
 class Source:
-    """Where packages come from: the address of a Debian mirror, and the value of Signed-By ('' = keys that apt trusts)."""
+    """Where packages come from."""
 
     uri: str
+    """The address of a Debian mirror."""
     signed_by: str
+    """The value of apt's field Signed-By; '' for the keys that apt trusts anyway."""
 
     def stanza(self) -> str:
         """The source in apt's deb822 form."""
@@ -55,13 +57,15 @@ def find_source(etc: Path = Path("/etc/apt")) -> Source:
                 return Source(uri, signed_by or default_keys)
     raise LabError(
         f"no Debian mirror among the apt sources in {etc}: set MLX5_LAB_MIRROR to the address of one, "
-        "or MLX5_LAB_QEMU and MLX5_LAB_KERNEL to ready files (docs/testing.md, \"The lab\")"
+        'or MLX5_LAB_QEMU and MLX5_LAB_KERNEL to ready files (docs/testing.md, "The lab")'
     )
 
 
 def is_debian(suites: list[str]) -> bool:
     """Whether a source with these suites also holds RELEASE (security archives do not)."""
-    return any(s in DEBIAN_SUITES or s.removesuffix("-backports").removesuffix("-updates") in DEBIAN_SUITES for s in suites)
+    return any(
+        s in DEBIAN_SUITES or s.removesuffix("-backports").removesuffix("-updates") in DEBIAN_SUITES for s in suites
+    )
 
 
 def list_entries(text: str) -> list[tuple[str, list[str], str]]:
@@ -97,8 +101,8 @@ class Apt:
         for tool in ("apt-get", "dpkg-deb"):
             if not shutil.which(tool):
                 raise LabError(
-                    f"{tool} is missing: on a machine without apt, set MLX5_LAB_QEMU, MLX5_LAB_KERNEL and MLX5_LAB_MODULES "
-                    "to ready files (docs/testing.md, \"The lab\")"
+                    f"{tool} is missing: on a machine without apt, set MLX5_LAB_QEMU, MLX5_LAB_KERNEL and "
+                    'MLX5_LAB_MODULES to ready files (docs/testing.md, "The lab")'
                 )
         self.state = state
         self.source = source
@@ -152,7 +156,8 @@ class Apt:
         """(name, version) of what `package` of `suite` needs, itself included."""
         listing = self._run("install", "-y", "--print-uris", "-t", suite, package)
         files = re.findall(r"^'[^']*' (\S+\.deb) ", listing, re.M)
-        return [tuple(urllib.parse.unquote(part) for part in file.split("_")[:2]) for file in files]
+        parts = [[urllib.parse.unquote(part) for part in file.split("_")] for file in files]
+        return [(name, version) for name, version, *_ in parts]
 
     def fetch_with_dependencies(self, suite: str, packages: list[str], root: Path) -> None:
         """Unpacks packages and all that they need into the folder `root`."""

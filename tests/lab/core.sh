@@ -14,7 +14,10 @@ find_function() {
 driver() { basename "$(readlink "/sys/bus/pci/devices/$function/driver" || echo none)"; }
 
 function=$(find_function)
-[ -n "$function" ] && echo "@@function $(cat "/sys/bus/pci/devices/$function/device")"
+if [ -n "$function" ]; then
+    echo "@@function $(cat "/sys/bus/pci/devices/$function/device")"
+    echo "@@iommu $(cat "/sys/bus/pci/devices/$function/iommu_group/type" || echo none)"
+fi
 dmesg -c > /dev/null
 if load_modules; then
     wait_for 10 -e "$drivers/$function"

@@ -1,5 +1,6 @@
 """Boots guests in QEMU and collects what they say on the serial line."""
 
+import json
 import re
 import time
 from dataclasses import dataclass
@@ -30,10 +31,11 @@ class GuestRun:
 
 def function_device(socket: Path) -> list[str]:
     """QEMU's arguments for the function that is served on `socket`, behind a root port."""
-    return [
-        "-device", "pcie-root-port,id=rp0",
-        "-device", f'{{"driver":"vfio-user-pci","bus":"rp0","x-msg-timeout":30000,"socket":{{"type":"unix","path":"{socket}"}}}}',
-    ]  # fmt: skip
+    # A loaded machine may keep the model from answering for a while, and QEMU gives up for good.
+    patience = {"x-msg-timeout": 60_000}
+    address = {"type": "unix", "path": str(socket)}
+    device = json.dumps({"driver": "vfio-user-pci", "bus": "rp0", "socket": address, **patience})
+    return ["-device", "pcie-root-port,id=rp0", "-device", device]
 
 
 def linux(image: Path, initrd: Path, append: str = "") -> list[str]:

@@ -1,5 +1,7 @@
 """Job `boot`: each kernel gets to userspace. When this fails, the lab is broken, not the model."""
 
+from functools import partial
+
 import guest
 from kernels import Kernel
 from lab import Lab, Row
@@ -7,7 +9,7 @@ from lab import Lab, Row
 
 def run(lab: Lab) -> list[Row]:
     """One row a kernel."""
-    return lab.rows("boot", {f"kernel {k.version}": lambda k=k: boot(lab, k) for k in lab.kernels})
+    return lab.rows("boot", {f"kernel {k.version}": partial(boot, lab, k) for k in lab.kernels})
 
 
 def boot(lab: Lab, kernel: Kernel) -> list[str]:

@@ -1,6 +1,7 @@
-"""Job `core`: unmodified mlx5_core binds to the profile `core` and leaves it, as a virtual and as a physical function."""
+"""Job `core`: unmodified mlx5_core binds to the profile `core` and leaves it, a virtual and a physical function."""
 
 import re
+from collections.abc import Callable
 from functools import partial
 
 import guest
@@ -12,79 +13,82 @@ from model import ModelRun
 DEVICES = {"VF": "1018", "PF": "1017"}
 RECORDED = PROJECT / "tests" / "data" / "linux-core-only.txt"
 
-EXTRAS: dict[tuple[str, str], list[judge.Extra]] = {
-    ("PF", ""): [
+# By device: what the list of commands, recorded with a virtual function, has more. No kernel needs an entry of its own.
+EXTRAS: dict[str, list[judge.Extra]] = {
+    "VF": [],
+    "PF": [
         judge.Extra(
             before="QUERY_HCA_CAP",
             command=judge.Command(0, "ACCESS_REG", 0x805, 0, 32, 32),
-            reason="a physical function is told the byte order of the host, register 0x7004",
+            detail="reg=0x7004 w",
+            reason="a physical function is told the byte order of the host",
         )
     ],
 }
-ALLOWED = {
-    "VF": [
-        judge.Allowed(
-            r"mlx5_core \S+ mlx5_eth_supported:\d+:\(pid \d+\): Missing eth_net_offloads capability$",
-            "the profile has no Ethernet, which the driver says each time that it looks which of its parts the function has",
-        )
-    ],
-}
-ALLOWED["PF"] = [
-    *ALLOWED["VF"],
-    judge.Allowed(
-        r"mlx5_core \S+ mlx5_pci_vsc_init:\d+:\(pid \d+\): Failed to get valid vendor specific ID$",
-        "the model has no vendor specific PCI capability; the driver needs it for dumps of a crashed device only",
-    ),
-]
+NO_ETHERNET = judge.Allowed(
+    r"mlx5_core \S+ mlx5_eth_supported:\d+:\(pid \d+\): Missing eth_net_offloads capability$",
+    "the profile has no Ethernet, which the driver says each time that it looks which of its parts the function has",
+)
+NO_VENDOR_SPECIFIC = judge.Allowed(
+    r"mlx5_core \S+ mlx5_pci_vsc_init:\d+:\(pid \d+\): Failed to get valid vendor specific ID$",
+    "the model has no vendor specific PCI capability; the driver needs it for dumps of a crashed device only",
+)
+ALLOWED = {"VF": [NO_ETHERNET], "PF": [NO_ETHERNET, NO_VENDOR_SPECIFIC]}
+
+IOMMU = ["-device", "intel-iommu,intremap=on,caching-mode=on"]
 
 
 def run(lab: Lab) -> list[Row]:
-    """A row for each kernel and device id, and one that shows that a failing run is seen as failing."""
-    combinations = {
+    """A row for each kernel and device id, one behind an IOMMU, and one that shows that a failure is noticed."""
+    first = lab.kernels[0]
+    combinations: dict[str, Callable[[], list[str]]] = {
         f"kernel {kernel.version} {device}": partial(bind_and_leave, lab, kernel, device)
         for kernel in lab.kernels
         for device in DEVICES
     }
-    control = f"kernel {lab.kernels[0].version} VF, INIT_HCA fails: noticed"
-    return lab.rows("core", combinations | {control: partial(notice, lab, lab.kernels[0])})
+    combinations[f"kernel {first.version} VF behind an IOMMU"] = partial(bind_and_leave, lab, first, "VF", iommu=True)
+    combinations[f"kernel {first.version} VF, a failing INIT_HCA is noticed"] = partial(notice, lab, first)
+    return lab.rows("core", combinations)
 
 
-def expected(kernel: Kernel, device: str) -> list[judge.Command]:
-    """The commands of this combination."""
-    extras = [e for (d, version), more in EXTRAS.items() for e in more if d == device and kernel.version.startswith(version)]
-    return judge.expected_commands(judge.recorded_commands(RECORDED.read_text(encoding="utf-8")), extras)
-
-
-def play(lab: Lab, kernel: Kernel, device: str, name: str, *args: str) -> tuple[guest.GuestRun, ModelRun]:
+def play(
+    lab: Lab, kernel: Kernel, device: str, name: str, faults: list[str], iommu: bool
+) -> tuple[guest.GuestRun, ModelRun]:
     """Boots a guest with the function and runs core.sh in it."""
     initrd = lab.initrd(kernel, (HERE / "core.sh").read_text(encoding="utf-8"), ["mlx5_core"])
-    with lab.serve(name, "--profile", "core", "--device-id", DEVICES[device], *args) as served:
-        result = lab.guest(name, guest.linux(kernel.image(), initrd) + guest.function_device(served.socket))
+    with lab.serve(name, "--profile", "core", "--device-id", DEVICES[device], *faults) as served:
+        system = guest.linux(kernel.image(), initrd, "intel_iommu=on" if iommu else "")
+        result = lab.guest(name, [*(IOMMU if iommu else []), *system, *guest.function_device(served.socket)])
         return result, served.finish()
 
 
-def bind_and_leave(lab: Lab, kernel: Kernel, device: str) -> list[str]:
+def bind_and_leave(lab: Lab, kernel: Kernel, device: str, iommu: bool = False) -> list[str]:
     """One combination; everything about it must be as it should."""
-    result, served = play(lab, kernel, device, f"core-{kernel.name}-{device}")
-    faults = faults_of(kernel, device, result, served)
+    name = f"core-{kernel.name}-{device}" + ("-iommu" if iommu else "")
+    result, served = play(lab, kernel, device, name, [], iommu)
+    faults = faults_of(kernel, device, result, served, iommu)
     return [f"the logs are {result.log} and its neighbours", *faults] if faults else []
 
 
-def faults_of(kernel: Kernel, device: str, result: guest.GuestRun, served: ModelRun) -> list[str]:
+def faults_of(kernel: Kernel, device: str, result: guest.GuestRun, served: ModelRun, iommu: bool = False) -> list[str]:
     """What was wrong with a run."""
-    marks = [f"userspace {kernel.version}", f"function 0x{DEVICES[device]}", "driver mlx5_core", "driver none", "module gone",
-             "dmesg-begin", "dmesg-end", "done"]  # fmt: skip
-    faults = judge.mark_faults(result.marks(), marks)
-    if result.exit_code != 0:
-        faults.append("the guest did not power off in time" if result.exit_code is None else f"QEMU ended with {result.exit_code}")
+    found = [f"userspace {kernel.version}", f"function 0x{DEVICES[device]}", "iommu DMA" if iommu else "iommu none"]
+    bound_and_left = ["driver mlx5_core", "driver none", "module gone", "dmesg-begin", "dmesg-end", "done"]
+    faults = judge.mark_faults(result.marks(), found + bound_and_left)
+    if result.exit_code is None:
+        faults.append("the guest did not power off in time")
+    elif result.exit_code != 0:
+        faults.append(f"QEMU ended with {result.exit_code}")
+    recorded = judge.recorded_commands(RECORDED.read_text(encoding="utf-8"))
     faults += judge.dmesg_faults(judge.dmesg(result.serial), ALLOWED[device])
-    faults += judge.trace_faults(served.trace, expected(kernel, device))
+    faults += judge.trace_faults(served.trace, judge.expected_commands(recorded, EXTRAS[device]))
+    faults += judge.detail_faults(served.trace, EXTRAS[device])
     return faults + judge.report_faults(served)
 
 
 def notice(lab: Lab, kernel: Kernel) -> list[str]:
     """The judge's own check: with a command that fails, guest, kernel log and trace must all tell of it."""
-    result, served = play(lab, kernel, "VF", "core-noticed", "--fault", "status:INIT_HCA=3")
+    result, served = play(lab, kernel, "VF", "core-noticed", ["--fault", "status:INIT_HCA=3"], iommu=False)
     faults = faults_of(kernel, "VF", result, served)
     needed = ("the guest: -driver mlx5_core", "the kernel logged: .*INIT_HCA", "a command failed: .*INIT_HCA")
     missed = [n for n in needed if not any(re.match(n, fault) for fault in faults)]

@@ -18,4 +18,6 @@ def tests(module: str) -> Row:
     output = io.StringIO()
     result = unittest.TextTestRunner(output).run(unittest.defaultTestLoader.loadTestsFromName(module))
     sound = result.wasSuccessful() and result.testsRun > 0
-    return Row("self", f"{module}: {result.testsRun} tests", [] if sound else [output.getvalue()], time.monotonic() - start)
+    return Row(
+        "self", f"{module}: {result.testsRun} tests", [] if sound else [output.getvalue()], time.monotonic() - start
+    )

@@ -1,4 +1,4 @@
-"""Judges what a guest's kernel logged, what the function was asked for, and how it ended. Each function returns faults."""
+"""Judges what a guest's kernel logged, what the function was asked for, and how it ended."""
 
 import difflib
 import re
@@ -38,10 +38,13 @@ class Command:
 
 @dataclass(frozen=True)
 class Extra:
-    """A command that a driver sends beyond the list: directly before the first command named `before`, and why."""
+    """A command that a driver sends beyond the list, and why."""
 
     before: str
+    """The name of the command that it comes directly before, the first time."""
     command: Command
+    detail: str
+    """What the trace says of it beyond the lengths."""
     reason: str
 
 
@@ -77,14 +80,18 @@ def recorded_commands(text: str) -> list[Command]:
     for line in text.splitlines():
         if line and not line.startswith("#"):
             slot, name, opcode, op_mod, input_length, output_length = line.split()
-            commands.append(Command(int(slot), name, int(opcode, 16), int(op_mod), int(input_length), int(output_length)))
+            commands.append(
+                Command(int(slot), name, int(opcode, 16), int(op_mod), int(input_length), int(output_length))
+            )
     return commands
 
 
 def traced_commands(trace: str) -> tuple[list[Command], list[str]]:
     """The commands of a trace of mlx5-model, and faults: commands that did not succeed, lines that cannot be read."""
     commands, faults = [], []
-    form = re.compile(r"\bCMD slot=(\d+) (\w+)\((0x[0-9a-f]+)\) opmod=(\d+)(?: uid=\d+)? inlen=(\d+) outlen=(\d+) st=(\w+)")
+    form = re.compile(
+        r"\bCMD slot=(\d+) (\w+)\((0x[0-9a-f]+)\) opmod=(\d+)(?: uid=\d+)? inlen=(\d+) outlen=(\d+) st=(\w+)"
+    )
     for line in trace.splitlines():
         found = form.search(line)
         if found:
@@ -95,6 +102,17 @@ def traced_commands(trace: str) -> tuple[list[Command], list[str]]:
         elif "CMD" in line:
             faults.append(f"no line of a trace: {line}")
     return commands, faults
+
+
+def detail_faults(trace: str, extras: list[Extra]) -> list[str]:
+    """Extra commands that did not do what they are expected for."""
+    lines = trace.splitlines()
+    found = {e: any(e.command.name in line and f" {e.detail}" in line for line in lines) for e in extras}
+    return [
+        f"no {extra.command.name} had {extra.detail}: {extra.reason}"
+        for extra, is_there in found.items()
+        if not is_there
+    ]
 
 
 def expected_commands(recorded: list[Command], extras: list[Extra]) -> list[Command]:

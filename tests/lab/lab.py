@@ -40,10 +40,15 @@ class Lab:
         self.logs = PROJECT / "target" / "lab"
         self.logs.mkdir(parents=True, exist_ok=True)
         cache = provision.cache_folder()
-        (self.tools, files), self.model_program = processes.together(
-            [partial(provision.provision, cache, say), partial(model.build, PROJECT)]
-        )
-        self.kernels = [Kernel(f, self.tools) for f in files]
+
+        def fetch() -> None:
+            self.tools, files = provision.provision(cache, say)
+            self.kernels = [Kernel(f, self.tools) for f in files]
+
+        def build() -> None:
+            self.model_program = model.build(PROJECT, say)
+
+        processes.together([fetch, build])
         # Socket paths are short of room (108 bytes), so this folder is not one of the project's.
         self.temp = Path(tempfile.mkdtemp(prefix="mlx5-lab-"))
         self._numbers = itertools.count()

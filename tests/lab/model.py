@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import processes
 from errors import LabError
 
 
-def build(project: Path) -> Path:
+def build(project: Path, say: Callable[[str], None]) -> Path:
     """The program: MLX5_LAB_MODEL, or built from the project."""
     named = os.environ.get("MLX5_LAB_MODEL")
     if named:
@@ -20,6 +21,7 @@ def build(project: Path) -> Path:
     cargo = shutil.which("cargo")
     if not cargo:
         raise LabError("cargo is missing: install Rust, or set MLX5_LAB_MODEL to a built mlx5-model")
+    say("building mlx5-model")
     command = [cargo, "build", "--release", "-p", "mlx5-model", "--message-format=json-render-diagnostics"]
     code, out, err = processes.run(command, cwd=project)
     if code != 0:

@@ -1,4 +1,4 @@
-"""Every process of a run: each in a group of its own, ended with all that it started when the run ends, however it ends."""
+"""Every process of a run: each in a group of its own, ended when the run ends, however it ends."""
 
 import os
 import signal
@@ -19,23 +19,33 @@ _live: list[subprocess.Popen[bytes]] = []
 _closed = False
 
 
-def start(command: list[str], stdout: IO[bytes] | int, stderr: int = subprocess.STDOUT, **more) -> subprocess.Popen[bytes]:
-    """Starts a program, without input unless `more` (see `subprocess.Popen`) says otherwise."""
+def start(
+    command: list[str],
+    stdout: IO[bytes] | int,
+    stderr: int = subprocess.STDOUT,
+    stdin: int = subprocess.DEVNULL,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts a program; the arguments are those of `subprocess.Popen`."""
     with _lock:
         if _closed:
             raise LabError("the run is being ended")
-        settings = {"stdin": subprocess.DEVNULL} | more
         try:
-            process = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True, **settings)
+            process = subprocess.Popen(
+                command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env, start_new_session=True
+            )
         except OSError as error:
             raise LabError(f"{command[0]} does not start: {error}") from error
         _live.append(process)
     return process
 
 
-def run(command: list[str], data: bytes = b"", **more) -> tuple[int, bytes, str]:
+def run(
+    command: list[str], data: bytes = b"", cwd: Path | None = None, env: dict[str, str] | None = None
+) -> tuple[int, bytes, str]:
     """Runs a program to its end with `data` as input: exit code, what it wrote to stdout, and to stderr."""
-    process = start(command, subprocess.PIPE, subprocess.PIPE, stdin=subprocess.PIPE, **more)
+    process = start(command, subprocess.PIPE, subprocess.PIPE, subprocess.PIPE, cwd, env)
     try:
         out, err = process.communicate(data)
     finally:

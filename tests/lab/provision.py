@@ -6,7 +6,7 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -38,12 +38,16 @@ class Tools:
 
 @dataclass(frozen=True)
 class KernelFiles:
-    """A kernel as it was unpacked: its name here, the image, the folder lib/modules/VERSION, a folder for derived files."""
+    """The files of a kernel."""
 
     name: str
+    """What the lab calls it."""
     image: Path
+    """A bzImage or vmlinux."""
     modules: Path
+    """Its folder lib/modules/VERSION."""
     derived: Path
+    """Where files made from these may be kept."""
 
 
 def cache_folder() -> Path:
@@ -72,7 +76,7 @@ def provision(cache: Path, say: Callable[[str], None]) -> tuple[Tools, list[Kern
 
 
 @contextmanager
-def locked(path: Path):
+def locked(path: Path) -> Iterator[None]:
     """One run at a time fills the cache; another one waits for it."""
     with open(path, "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -110,7 +114,9 @@ def fetch_kernel(source: apt.Apt, suite: str, root: Path) -> None:
 def unpacked_tools(root: Path) -> Tools:
     """The tools in an unpacked root, run through that root's own loader and libraries."""
     loader = [str(root / "usr/lib64/ld-linux-x86-64.so.2"), "--library-path", str(root / "usr/lib/x86_64-linux-gnu")]
-    data = [word for name in ("share/qemu", "share/seabios", "lib/ipxe/qemu") for word in ("-L", str(root / "usr" / name))]
+    data = [
+        word for name in ("share/qemu", "share/seabios", "lib/ipxe/qemu") for word in ("-L", str(root / "usr" / name))
+    ]
     return Tools(
         qemu=[*loader, str(root / "usr/bin/qemu-system-x86_64"), *data],
         zstd=[*loader, str(root / "usr/bin/zstd")],
@@ -143,7 +149,9 @@ def named_kernel(image: Path, cache: Path) -> KernelFiles:
     """MLX5_LAB_KERNEL, with MLX5_LAB_MODULES: its folder lib/modules/VERSION."""
     modules = Path(os.environ.get("MLX5_LAB_MODULES", ""))
     if not image.is_file() or not (modules / "modules.builtin").is_file():
-        raise LabError("MLX5_LAB_KERNEL must name a bzImage or vmlinux, and MLX5_LAB_MODULES its folder lib/modules/VERSION")
+        raise LabError(
+            "MLX5_LAB_KERNEL must name a bzImage or vmlinux, and MLX5_LAB_MODULES its folder lib/modules/VERSION"
+        )
     derived = cache / f"kernel-own-{modules.absolute().name}"
     derived.mkdir(exist_ok=True)
     return KernelFiles(name="own", image=image, modules=modules, derived=derived)

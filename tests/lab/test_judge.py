@@ -38,7 +38,7 @@ class Log(unittest.TestCase):
     def test_each_kind_of_bad_line_is_seen(self) -> None:
         lines = (
             "<4>[    3.0] WARNING: CPU: 0 PID: 62 at lib/refcount.c:28 refcount_warn_saturate+0xba/0x110",
-            "<3>[    3.0] mlx5_core 0000:01:00.0: wait_func:1195:(pid 70): ENABLE_HCA(0x104) timeout. Will cause a leak",
+            "<3>[    3.0] mlx5_core 0000:01:00.0: wait_func:1195:(pid 70): ENABLE_HCA(0x104) timeout. Will leak",
             "<4>[    3.0] mlx5_core 0000:01:00.0: reached miss count",
             "<6>[    3.0] mlx5_core 0000:01:00.0: something failed",
             "<6>[    3.0] Call Trace:",
@@ -61,7 +61,9 @@ class Log(unittest.TestCase):
         self.assertTrue(judge.dmesg_faults([], []))
 
     def test_the_log_is_what_stands_between_the_marks(self) -> None:
-        self.assertEqual(judge.dmesg("@@userspace\r\n@@dmesg-begin\r\n<6>a\r\n<6>b\r\n@@dmesg-end\r\n@@done\r\n"), ["<6>a", "<6>b"])
+        self.assertEqual(
+            judge.dmesg("@@userspace\r\n@@dmesg-begin\r\n<6>a\r\n<6>b\r\n@@dmesg-end\r\n@@done\r\n"), ["<6>a", "<6>b"]
+        )
         self.assertIsNone(judge.dmesg("@@userspace\r\n@@dmesg-begin\r\n<6>a\r\n"))
 
 
@@ -106,9 +108,12 @@ class Trace(unittest.TestCase):
         self.assertEqual(len(self.judged([])), 24)
 
     def test_an_extra_command_has_its_place(self) -> None:
-        extra = judge.Extra("QUERY_HCA_CAP", judge.Command(0, "ACCESS_REG", 0x805, 0, 32, 32), "a reason")
+        extra = judge.Extra("QUERY_HCA_CAP", judge.Command(0, "ACCESS_REG", 0x805, 0, 32, 32), "reg=0x7004 w", "why")
         names = [c.name for c in judge.expected_commands(RECORDED, [extra])]
         self.assertEqual(names[4:7], ["MANAGE_PAGES", "ACCESS_REG", "QUERY_HCA_CAP"])
+        line = trace([extra.command])[0].replace("key=value", "reg=0x7004 w")
+        self.assertEqual(judge.detail_faults(line, [extra]), [])
+        self.assertEqual(len(judge.detail_faults(line.replace("7004", "7005"), [extra])), 1)
 
 
 class Marks(unittest.TestCase):

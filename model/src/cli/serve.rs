@@ -139,7 +139,7 @@ fn end_on_signal(model: &Model, args: &Args) -> Result<(), Failure> {
 
 fn write_out(model: &Model, report: &Report, args: &Args) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
-        let lines: String = model.commands().iter().map(|command| format!("CMD {command}\n")).collect();
+        let lines: String = model.commands().iter().map(|command| format!("{command}\n")).collect();
         write_file(path, &lines)?;
     }
     match &args.report {
