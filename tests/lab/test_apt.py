@@ -30,8 +30,9 @@ Components: main
 
 Types: deb deb-src
 URIs: https://mirror.invalid/debian
+Suites: bookworm-security
 # A comment inside
-Suites: bookworm bookworm-updates
+ bookworm
 Components: main
 Signed-By:
  -----BEGIN PGP PUBLIC KEY BLOCK-----

@@ -47,8 +47,10 @@ class Images(unittest.TestCase):
     """Kernel images and archives."""
 
     def test_what_is_no_kernel_is_refused(self) -> None:
-        with self.assertRaisesRegex(LabError, "neither"):
-            bzimage_payload(bytes(0x1000))
+        boot_sector = bytes(0x1FE) + b"\x55\xaa" + bytes(0x1000)
+        for data in (bytes(0x1000), boot_sector):
+            with self.assertRaisesRegex(LabError, "neither"):
+                bzimage_payload(data)
 
     def test_an_archive_lists_folders_before_files_and_ends(self) -> None:
         archive = initramfs.Archive()
