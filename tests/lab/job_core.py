@@ -11,7 +11,7 @@ from lab import HERE, PROJECT, Lab, Row
 from model import ModelRun
 
 DEVICES = {"VF": "1018", "PF": "1017"}
-RECORDED = PROJECT / "tests" / "data" / "linux-core-only.txt"
+RECORDED = PROJECT / "tests" / "data" / "linux-core-only.log"
 
 # By device: what the list of commands, recorded with a virtual function, has more. No kernel needs an entry of its own.
 EXTRAS: dict[str, list[judge.Extra]] = {

@@ -75,15 +75,8 @@ def mark_faults(marks: list[str], wanted: list[str]) -> list[str]:
 
 
 def recorded_commands(text: str) -> list[Command]:
-    """The list in tests/data/linux-core-only.txt: slot, name, opcode, op_mod, input length, output length."""
-    commands = []
-    for line in text.splitlines():
-        if line and not line.startswith("#"):
-            slot, name, opcode, op_mod, input_length, output_length = line.split()
-            commands.append(
-                Command(int(slot), name, int(opcode, 16), int(op_mod), int(input_length), int(output_length))
-            )
-    return commands
+    """The commands of a recorded trace: tests/data/linux-core-only.log."""
+    return traced_commands(text)[0]
 
 
 def traced_commands(trace: str) -> tuple[list[Command], list[str]]:

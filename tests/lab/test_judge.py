@@ -7,7 +7,7 @@ import judge
 from model import ModelRun
 
 RECORDED = judge.recorded_commands(
-    (Path(__file__).resolve().parent.parent / "data" / "linux-core-only.txt").read_text(encoding="utf-8")
+    (Path(__file__).resolve().parent.parent / "data" / "linux-core-only.log").read_text(encoding="utf-8")
 )
 SOUND_LOG = [
     "<6>[    2.101000] mlx5_core 0000:01:00.0: enabling device (0000 -> 0002)",

@@ -1,17 +1,16 @@
 //! Which command of one trace is which of the other.
 
 use super::Line;
-use super::meaning::label;
+use super::diff::Trace;
 
 /// The most cells of the table of scores: 64 MiB.
 const MOST_CELLS: usize = 1 << 24;
 
 /// Commands that belong together, by their places in both traces, in both orders rising. `None` when there are too
 /// many commands between the first difference and the last one.
-pub(super) fn align(a: &[Line], b: &[Line]) -> Option<Vec<(usize, usize)>> {
-    let labels = |lines: &[Line]| lines.iter().map(label).collect::<Vec<_>>();
-    let (of_a, of_b) = (labels(a), labels(b));
-    let score = |i: usize, j: usize| score(&a[i], &b[j], of_a[i] == of_b[j]);
+pub(super) fn align(one: &Trace<'_>, other: &Trace<'_>) -> Option<Vec<(usize, usize)>> {
+    let (a, b) = (one.lines, other.lines);
+    let score = |i: usize, j: usize| score(&a[i], &b[j], one.labels[i] == other.labels[j]);
     let shorter = a.len().min(b.len());
     let head = (0..shorter).take_while(|i| score(*i, *i) == ALIKE).count();
     let alike = |n: &usize| score(a.len() - 1 - n, b.len() - 1 - n) == ALIKE;

@@ -1,10 +1,10 @@
 //! Two traces compared by what their commands mean.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::align::align;
-use super::meaning::{comparable, is_answer, is_subject, label};
+use super::meaning::{comparable, is_answer, is_subject, labels, makes, subject};
 use super::numbers::Numbers;
 use super::{Detail, Line, Value};
 
@@ -121,19 +121,40 @@ impl Ignore {
     }
 }
 
+/// A trace, and what each of its commands is about.
+pub(super) struct Trace<'a> {
+    pub(super) lines: &'a [Line],
+    pub(super) labels: Vec<String>,
+}
+
+impl<'a> Trace<'a> {
+    fn new(lines: &'a [Line]) -> Self {
+        Self { lines, labels: labels(lines, &HashMap::new()) }
+    }
+
+    /// The same trace, but what works on an object is about what the other trace's object is for.
+    fn in_terms_of(&self, other: &Trace<'_>, pairs: &[(usize, usize)]) -> Self {
+        let made = pairs.iter().filter(|(i, _)| makes(&other.lines[*i].name).is_some());
+        let makers = made.map(|(i, j)| (*j, subject(&other.lines[*i]))).collect();
+        Self { lines: self.lines, labels: labels(self.lines, &makers) }
+    }
+}
+
 /// Compares two traces. Slots, times, addresses and the numbers of objects are not compared; but commands that belong
 /// together must work on objects that belong together. A detail counts only where both traces tell it.
 ///
 /// # Errors
 /// [`TooLong`] when the commands from the first difference to the last one are too many.
 pub fn compare(a: &[Line], b: &[Line], ignore: &Ignore) -> Result<Vec<Difference>, TooLong> {
-    let aligned = align(a, b).ok_or(TooLong)?;
-    let (mut found, moved) = unpaired(a, b, &aligned);
+    let (one, other) = (Trace::new(a), Trace::new(b));
+    let first = align(&one, &other).ok_or(TooLong)?;
+    let aligned = align(&one, &other.in_terms_of(&one, &first)).ok_or(TooLong)?;
+    let (mut found, moved) = unpaired(&one, &other, &aligned);
     let mut pairs = [aligned.clone(), moved].concat();
     pairs.sort_unstable();
-    found.extend(Numbers::check(a, b, &pairs));
+    found.extend(Numbers::check(&one, &other, &pairs));
     for (i, j) in pairs {
-        let command = label(&a[i]);
+        let command = &one.labels[i];
         let differences = of_pair(&a[i], &b[j], ignore).into_iter();
         found.extend(differences.map(|(kind, what)| Difference {
             kind,
@@ -149,20 +170,20 @@ pub fn compare(a: &[Line], b: &[Line], ignore: &Ignore) -> Result<Vec<Difference
 }
 
 /// Commands of one trace alone, and those that both have but elsewhere; these also as pairs.
-fn unpaired(a: &[Line], b: &[Line], aligned: &[(usize, usize)]) -> (Vec<Difference>, Vec<(usize, usize)>) {
+fn unpaired(a: &Trace<'_>, b: &Trace<'_>, aligned: &[(usize, usize)]) -> (Vec<Difference>, Vec<(usize, usize)>) {
     let in_a: HashSet<usize> = aligned.iter().map(|(i, _)| *i).collect();
     let in_b: HashSet<usize> = aligned.iter().map(|(_, j)| *j).collect();
-    let mut only_b: Vec<usize> = (0..b.len()).filter(|j| !in_b.contains(j)).collect();
+    let mut only_b: Vec<usize> = (0..b.lines.len()).filter(|j| !in_b.contains(j)).collect();
     let (mut found, mut moved) = (Vec::new(), Vec::new());
-    for i in (0..a.len()).filter(|i| !in_a.contains(i)) {
-        let same = |j: &usize| (a[i].op_mod, label(&a[i])) == (b[*j].op_mod, label(&b[*j]));
+    for i in (0..a.lines.len()).filter(|i| !in_a.contains(i)) {
+        let same = |j: &usize| a.lines[i].op_mod == b.lines[*j].op_mod && a.labels[i] == b.labels[*j];
         let j = only_b.iter().position(same).map(|at| only_b.remove(at));
         let kind = if j.is_some() { Kind::Order } else { Kind::OnlyA };
-        found.push(Difference { kind, a: Some(i), b: j, command: label(&a[i]), what: String::new() });
+        found.push(Difference { kind, a: Some(i), b: j, command: a.labels[i].clone(), what: String::new() });
         moved.extend(j.map(|j| (i, j)));
     }
     let differences = only_b.into_iter().map(|j| {
-        let command = label(&b[j]);
+        let command = b.labels[j].clone();
         Difference { kind: Kind::OnlyB, a: None, b: Some(j), command, what: String::new() }
     });
     found.extend(differences);

@@ -1,5 +1,7 @@
 //! What details mean: which say what a command is about, which number objects, which the device chose.
 
+use std::collections::HashMap;
+
 use super::{Detail, Line, Value};
 
 /// Details that belong to the name of a command: what it asks for or works on.
@@ -60,21 +62,36 @@ const MAKES: [(&str, &str); 18] = [
 /// Details that name an object of a kind under another name.
 const ALIASES: [(&str, &str); 2] = [("cqs", "cqn"), ("cqr", "cqn")];
 
-/// The command and what it is about, in words.
-pub(super) fn label(line: &Line) -> String {
-    let mut label = line.name.clone();
-    for detail in line.details.iter().filter(|detail| SUBJECT.contains(&detail.key.as_str())) {
-        label.push(' ');
-        if NAMELESS.contains(&detail.key.as_str()) {
-            label.push_str(&detail.key);
-        } else {
-            label.push_str(&detail.to_string());
+/// Each command and what it is about, in words. Of an object that an earlier command made, that command tells it:
+/// `DESTROY_EQ mask=0x400`; or `makers` does, which has words for commands by their places.
+pub(super) fn labels(lines: &[Line], makers: &HashMap<usize, String>) -> Vec<String> {
+    let mut subjects: HashMap<(&str, u64), String> = HashMap::new();
+    let label = |(at, line): (usize, &Line)| {
+        let mut subject = subject(line);
+        let made = makes(&line.name);
+        for object in objects(line) {
+            if made == Some(object.0) {
+                subjects.insert(object, makers.get(&at).unwrap_or(&subject).clone());
+            } else if made.is_none() {
+                subject.push_str(subjects.get(&object).map_or("", String::as_str));
+            }
         }
-    }
-    if label == line.name && line.op_mod != 0 {
-        label.push_str(&format!(" opmod={}", line.op_mod));
-    }
-    label
+        if subject.is_empty() && line.op_mod != 0 {
+            subject = format!(" opmod={}", line.op_mod);
+        }
+        line.name.clone() + &subject
+    };
+    lines.iter().enumerate().map(label).collect()
+}
+
+/// What a command is about, as far as it says so itself.
+pub(super) fn subject(line: &Line) -> String {
+    let about = line.details.iter().filter(|detail| SUBJECT.contains(&detail.key.as_str()));
+    let word = |detail: &Detail| match NAMELESS.contains(&detail.key.as_str()) {
+        true => format!(" {}", detail.key),
+        false => format!(" {detail}"),
+    };
+    about.map(word).collect()
 }
 
 /// Whether a word without a value says what the command is about.

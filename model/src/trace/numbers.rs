@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Line;
-use super::diff::{Difference, Kind};
-use super::meaning::{label, makes, objects};
+use super::diff::{Difference, Kind, Trace};
+use super::meaning::{makes, objects};
 
 type Object = (&'static str, u64);
 
@@ -18,21 +18,22 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// What is wrong with the numbers in two traces whose commands belong together as `pairs` say, in rising order.
-    pub(super) fn check(a: &[Line], b: &[Line], pairs: &[(usize, usize)]) -> Vec<Difference> {
-        let difference = |i: Option<usize>, j: Option<usize>, line: &Line, what| {
-            let command = label(line);
-            Difference { kind: Kind::Objects, a: i, b: j, command, what }
-        };
-        let mut found = Vec::new();
-        found.extend(never_made(a).into_iter().map(|(i, what)| difference(Some(i), None, &a[i], format!("{what} |"))));
-        found.extend(never_made(b).into_iter().map(|(j, what)| difference(None, Some(j), &b[j], format!("| {what}"))));
+    pub(super) fn check(a: &Trace<'_>, b: &Trace<'_>, pairs: &[(usize, usize)]) -> Vec<Difference> {
+        let kind = Kind::Objects;
+        let of_a = never_made(a.lines).into_iter().map(|(i, what)| {
+            let command = a.labels[i].clone();
+            Difference { kind, a: Some(i), b: None, command, what: format!("{what} |") }
+        });
+        let of_b = never_made(b.lines).into_iter().map(|(j, what)| {
+            let command = b.labels[j].clone();
+            Difference { kind, a: None, b: Some(j), command, what: format!("| {what}") }
+        });
         let mut numbers = Self::default();
-        for (i, j) in pairs {
-            if let Some(what) = numbers.pair(&a[*i], &b[*j]) {
-                found.push(difference(Some(*i), Some(*j), &a[*i], what));
-            }
-        }
-        found
+        let crossed = pairs.iter().filter_map(|(i, j)| {
+            let what = numbers.pair(&a.lines[*i], &b.lines[*j])?;
+            Some(Difference { kind, a: Some(*i), b: Some(*j), command: a.labels[*i].clone(), what })
+        });
+        of_a.chain(of_b).chain(crossed).collect()
     }
 
     fn pair(&mut self, a: &Line, b: &Line) -> Option<String> {

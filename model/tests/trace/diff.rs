@@ -101,9 +101,24 @@ fn numbers_of_objects_may_differ_but_not_which_object_is_meant() {
     };
     assert!(words([1, 2, 2, 1], [5, 7, 7, 5]).is_empty());
     let crossed = words([1, 2, 2, 1], [5, 7, 5, 7]);
-    assert_eq!(crossed[0], "objects: DESTROY_EQ: eqn 0x2 | 0x5, which do not belong together");
+    assert_eq!(crossed[0], "objects: DESTROY_EQ mask=0x0: eqn 0x2 | 0x5, which do not belong together");
     assert_eq!(words([1, 2, 2, 1], [5, 7, 7, 6])[0], "objects: DESTROY_EQ: | eqn 0x6 was not made before");
-    assert_eq!(words([1, 2, 1, 1], [5, 7, 5, 7])[0], "objects: DESTROY_EQ: eqn 0x1 was not made before |");
+    assert_eq!(words([1, 2, 1, 1], [5, 7, 5, 7])[0], "objects: DESTROY_EQ mask=0x0: eqn 0x1 was not made before |");
+}
+
+#[test]
+fn the_end_of_an_object_belongs_to_the_end_of_the_one_made_for_the_same() {
+    let eq = |n: u32, mask: &str| format!("CREATE_EQ(0x301) 0 304 16 0; eqn {n} mask {mask} uar 8");
+    let destroy = |n: u32| format!("DESTROY_EQ(0x302) 0 16 16 0; eqn {n}");
+    let a = [UAR.to_string(), eq(1, "c00"), destroy(1)];
+    let b = [UAR.to_string(), eq(1, "400"), eq(2, "0"), destroy(2), destroy(1)];
+    let found = words(&a.each_ref().map(String::as_str), &b.each_ref().map(String::as_str));
+    let expected = [
+        "inputs: CREATE_EQ mask=0xc00: mask 0xc00 | 0x400",
+        "only-b: CREATE_EQ mask=0x0",
+        "only-b: DESTROY_EQ mask=0x0",
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]
