@@ -33,6 +33,7 @@ impl CqeError {
             syndrome::REMOTE_INVALID_REQUEST => 0x8a,
             syndrome::RETRY_EXCEEDED => 0x81,
             syndrome::RNR_RETRY_EXCEEDED => 0x87,
+            syndrome::REMOTE_OPERATION => 0x89,
             _ => 0x88,
         };
         Self { syndrome, vendor }

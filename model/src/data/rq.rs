@@ -122,6 +122,9 @@ fn list(dev: &mut Device, qpn: u32) -> Result<Vec<DataSeg>, Refusal> {
     })
 }
 
+/// Vendor syndrome of a receive whose memory key does not fit, whatever the reason: the one that cards were seen to give.
+const RECEIVE_PROT: u8 = 0x32;
+
 /// Writes the payload along the list.
 fn scatter(dev: &mut Device, qpn: u32, list: &[DataSeg], payload: &[u8]) -> Result<(), Refusal> {
     let room: u64 = list.iter().map(|seg| u64::from(seg.len)).sum();
@@ -129,7 +132,10 @@ fn scatter(dev: &mut Device, qpn: u32, list: &[DataSeg], payload: &[u8]) -> Resu
         let own = CqeError::of(syndrome::LOCAL_LENGTH);
         return Err(Refusal::Own { own, sender: syndrome::REMOTE_INVALID_REQUEST });
     }
-    memory::place(dev, qpn, list, payload).map_err(|own| Refusal::Own { own, sender: syndrome::REMOTE_OPERATION })
+    memory::place(dev, qpn, list, payload).map_err(|own| {
+        let own = CqeError { vendor: RECEIVE_PROT, ..own };
+        Refusal::Own { own, sender: syndrome::REMOTE_OPERATION }
+    })
 }
 
 /// Moves the consumer behind the next receive work request and prepares its completion.

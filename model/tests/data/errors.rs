@@ -279,8 +279,8 @@ fn a_receive_buffer_without_write_access_breaks_both_sides() {
     let mut p = pair();
     p.rdma.recv(&mut p.b, &[p.from.seg(0, 64)]);
     p.send(8);
-    p.receiver_error(0x04, 0x53);
-    p.sender_error(0x14, 0x88);
+    p.receiver_error(0x04, 0x32);
+    p.sender_error(0x14, 0x89);
     assert_eq!((p.rdma.state(&p.a), p.rdma.state(&p.b)), (6, 6));
     p.rdma.assert_clean();
 }
