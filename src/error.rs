@@ -134,7 +134,7 @@ impl Error {
             Self::Command { status, .. } => status.errno(),
             Self::Delivery { .. } => errno::EIO,
             Self::Failed { why, .. } => why.errno(),
-            Self::Timeout { .. } | Self::FirmwareNotReady => errno::ETIMEDOUT,
+            Self::Timeout { .. } | Self::FirmwareNotReady | Self::Platform(PlatformError::TimedOut) => errno::ETIMEDOUT,
             Self::Busy => errno::EBUSY,
             Self::Invalid { .. } => errno::EINVAL,
             Self::Unsupported { .. } | Self::Platform(PlatformError::Unsupported) => errno::EOPNOTSUPP,
@@ -209,6 +209,9 @@ impl fmt::Display for Error {
             Self::Platform(PlatformError::Unsupported) => f.write_str("the platform cannot do that; use another port"),
             Self::Platform(PlatformError::Os(number)) => {
                 write!(f, "the operating system refused, error number {number}; check permissions and limits")
+            }
+            Self::Platform(PlatformError::TimedOut) => {
+                f.write_str("the platform's hardware did not answer in time; check the slot, its power and the PCIe link")
             }
             Self::Platform(e) => write!(f, "the platform refused ({e:?}); check permissions and limits"),
             Self::Protocol { what } => write!(f, "the device wrote nonsense: {what}; reset it and open it again"),

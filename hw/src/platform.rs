@@ -16,6 +16,8 @@ pub enum PlatformError {
     Unsupported,
     /// The operating system refused; its error number.
     Os(i32),
+    /// The hardware did not finish in time.
+    TimedOut,
 }
 
 /// Memory that both the driver and the device reach: zeroed, coherent, contiguous in I/O addresses.

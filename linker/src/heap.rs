@@ -1,38 +1,29 @@
-//! A heap that only grows: enough for a program that opens one device.
+//! The heap: a mebibyte of the image.
 
-use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicUsize, Ordering};
+
+use linked_list_allocator::LockedHeap;
 
 const SIZE: usize = 1 << 20;
 
 #[repr(C, align(4096))]
-struct Heap {
-    memory: UnsafeCell<[u8; SIZE]>,
-    used: AtomicUsize,
-}
+struct Memory(UnsafeCell<[u8; SIZE]>);
 
-// SAFETY: `alloc` hands out each byte once.
-unsafe impl Sync for Heap {}
+// SAFETY: handed to the allocator once, which locks.
+unsafe impl Sync for Memory {}
+
+static MEMORY: Memory = Memory(UnsafeCell::new([0; SIZE]));
 
 #[global_allocator]
-static HEAP: Heap = Heap { memory: UnsafeCell::new([0; SIZE]), used: AtomicUsize::new(0) };
+static HEAP: LockedHeap = LockedHeap::empty();
 
-// SAFETY: ranges never overlap, lie in the static and are aligned as asked, up to a page.
-unsafe impl GlobalAlloc for Heap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let range = |used: usize| {
-            let start = used.next_multiple_of(layout.align());
-            let end = start.checked_add(layout.size())?;
-            (layout.align() <= 4096 && end <= SIZE).then_some((start, end))
-        };
-        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| Some(range(used)?.1));
-        match taken.ok().and_then(range) {
-            Some((start, _)) => self.memory.get().cast::<u8>().wrapping_add(start),
-            None => null_mut(),
-        }
-    }
+/// Gives the memory to the allocator; to be called once, before the first allocation.
+pub fn init() {
+    // SAFETY: the static is nobody else's, and this is called once.
+    unsafe { HEAP.lock().init(MEMORY.0.get().cast(), SIZE) }
+}
 
-    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+/// Bytes in use.
+pub fn used() -> usize {
+    HEAP.lock().used()
 }

@@ -1,74 +1,80 @@
-//! The driver in a program that has neither `std` nor start-up code: the proof that `mlx5` and `mlx5-hw` need neither.
+//! The driver on a bare machine: an image that boots without an operating system, finds the function, resets it, brings it
+//! up, sends messages between two queue pairs and gives everything back.
 //!
-//! It opens a function that has fallen off the bus (registers that read as all ones, which is what a bus gives for a
-//! device that is not there) and must be told so by a typed error. It ends with exit code 0 if it was.
-//! As an x86-64 Linux process it can be run anywhere; it makes two system calls, `write` and `exit`.
+//! What it finds it says on the serial line; the last line begins with PASS or FAIL. Under QEMU with
+//! `-device isa-debug-exit,iobase=0xf4,iosize=4` the exit code tells the same, see [`Verdict`].
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
+mod clock;
+mod entry;
 mod heap;
+mod io;
+mod job;
 mod mem;
+mod paging;
+mod pci;
 mod port;
+mod serial;
+mod trap;
 
-use core::arch::{asm, global_asm};
-use core::fmt::{self, Write};
-use core::ptr::NonNull;
-use mlx5::{Device, DeviceConfig, Error, Failure};
+use clock::Clock;
+use io::Verdict;
+use job::Reason;
+use mlx5::{Device, DeviceConfig};
 use mlx5_hw::mmio::MmioBar;
+use pci::Function;
+use port::Machine;
+use serial::say;
 
-// The stack is aligned to 16 bytes here, as a call expects it to be before it pushes the return address.
-global_asm!(".globl _start", "_start:", "xor ebp, ebp", "call {main}", "ud2", main = sym main);
-
-/// Registers of a device that is not there.
-#[repr(C, align(4096))]
-struct AbsentBar(core::cell::UnsafeCell<[u8; 1 << 16]>);
-
-// SAFETY: only reached through volatile accesses by one thread.
-unsafe impl Sync for AbsentBar {}
-
-static ABSENT: AbsentBar = AbsentBar(core::cell::UnsafeCell::new([0xff; 1 << 16]));
-
+/// What `entry` calls, once.
 extern "C" fn main() -> ! {
-    // SAFETY: a static, aligned, 64 KiB long, and nobody makes a reference to its bytes.
-    let bar = unsafe { MmioBar::new(NonNull::from(&ABSENT).cast(), 1 << 16) };
-    match Device::open(port::Arena, bar, DeviceConfig::default()) {
-        Err(error @ Error::Failed { why: Failure::Gone, .. }) => {
-            let _ = writeln!(Stdout, "no device, as expected: {error}");
-            exit(0)
+    serial::init();
+    trap::init();
+    heap::init();
+    say!("mlx5 {} on a bare machine", env!("CARGO_PKG_VERSION"));
+    let mut result = drive();
+    let (pages, bytes) = (port::pages_taken(), heap::used());
+    say!("still taken: {pages} pages for the device, {bytes} bytes of the heap");
+    if result.is_ok() && (pages, bytes) != (0, 0) {
+        result = Err(Reason::Wrong("memory was not given back"));
+    }
+    match result {
+        Ok(()) => {
+            say!("PASS");
+            io::exit(Verdict::Pass)
         }
-        Err(error) => {
-            let _ = writeln!(Stdout, "the wrong error for a device that is not there: {error}");
-            exit(1)
-        }
-        Ok(_) => {
-            let _ = writeln!(Stdout, "opened a device that is not there");
-            exit(1)
+        Err(reason) => {
+            say!("FAIL {reason}");
+            io::exit(reason.verdict())
         }
     }
 }
 
-struct Stdout;
-
-impl Write for Stdout {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        // SAFETY: `write` reads the bytes of `s`; the kernel clobbers rcx and r11.
-        unsafe {
-            asm!("syscall", inout("rax") 1usize => _, in("rdi") 1, in("rsi") s.as_ptr(), in("rdx") s.len(),
-                 out("rcx") _, out("r11") _, options(nostack));
-        }
-        Ok(())
-    }
-}
-
-fn exit(code: i32) -> ! {
-    // SAFETY: `exit` does not return.
-    unsafe { asm!("syscall", in("rax") 60, in("rdi") code, options(noreturn, nostack)) }
+/// From the bare machine to the end of the job.
+fn drive() -> Result<(), Reason> {
+    let clock = Clock::measure().ok_or(Reason::Machine("there is no timer to measure the clock with"))?;
+    let function = Function::find().ok_or(Reason::NoFunction)?;
+    let machine = Machine { clock, function };
+    function.reset(&clock).map_err(|_| Reason::Machine("the function cannot be reset"))?;
+    let at = function.registers().ok_or(Reason::Machine("BAR 0 of the function has no address"))?;
+    say!("function {function}, device {:04x}, BAR 0 at {:#x}, {:#x} bytes", function.device_id(), at.address, at.size);
+    let mapped = paging::map_registers(at.address, at.size).ok_or(Reason::Machine("BAR 0 cannot be mapped"))?;
+    function.turn_on();
+    // SAFETY: page-aligned, mapped uncached for the whole size, for ever, and only this value refers to it.
+    let bar = unsafe { MmioBar::new(mapped, at.size as usize) };
+    let device = Device::open(machine, bar, DeviceConfig::new(function.device_id()))?;
+    let (major, minor, sub) = device.info().firmware;
+    say!("up: firmware {major}.{minor}.{sub}, {} pages given", device.page_counters().given);
+    let result = job::round_trips(&device, &clock);
+    let closed = device.close().map_err(|e| Reason::Driver(e.error));
+    result.and(closed)
 }
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    let _ = writeln!(Stdout, "{info}");
-    exit(101)
+    say!("FAIL {info}");
+    io::exit(Verdict::Panic)
 }

@@ -1,50 +1,77 @@
-//! The smallest port: memory from a static arena, the cycle counter as a clock.
+//! The port to a bare machine: memory from a static arena, the cycle counter as a clock, a reset of the PCI function.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use mlx5_hw::platform::{DmaMem, Platform, PlatformError};
 
-const SIZE: usize = 4 << 20;
+use mlx5_hw::platform::{DmaMem, Platform, PlatformError};
+use spin::Mutex;
+
+use crate::clock::Clock;
+use crate::pci::{Function, ResetError};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 2048;
 
 #[repr(C, align(4096))]
-struct Memory(UnsafeCell<[u8; SIZE]>);
+struct Memory(UnsafeCell<[u8; PAGES * PAGE]>);
 
-// SAFETY: each range is handed out once; whoever holds it reaches it through atomics only.
+// SAFETY: each page is in one allocation at a time; whoever holds that reaches it through atomics only.
 unsafe impl Sync for Memory {}
 
-static MEMORY: Memory = Memory(UnsafeCell::new([0; SIZE]));
-static USED: AtomicUsize = AtomicUsize::new(0);
+static MEMORY: Memory = Memory(UnsafeCell::new([0; PAGES * PAGE]));
+/// Which pages are taken.
+static TAKEN: Mutex<[bool; PAGES]> = Mutex::new([false; PAGES]);
 
-/// Memory that the device addresses as the CPU does. What is freed is not used again: a port that opens more than
-/// one device in its life wants a free list.
-pub struct Arena;
+/// A bare x86-64 machine without an IOMMU: the device addresses memory as the CPU does, and its accesses are coherent.
+#[derive(Clone, Copy)]
+pub struct Machine {
+    pub clock: Clock,
+    pub function: Function,
+}
 
-// SAFETY: each range is handed out once, zeroed, in one piece, aligned as asked up to a page; the arena lives for ever.
-unsafe impl Platform for Arena {
+/// Pages taken and not given back.
+pub fn pages_taken() -> usize {
+    TAKEN.lock().iter().filter(|taken| **taken).count()
+}
+
+// SAFETY: a range of pages is handed out once until it is freed: zeroed, in one piece, aligned as asked up to a page. The
+// arena lives for ever, and its virtual addresses are physical ones, which is what the device uses.
+unsafe impl Platform for Machine {
     fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError> {
-        let range = |used: usize| {
-            let start = used.next_multiple_of(align);
-            let end = start.checked_add(size)?;
-            (align <= 4096 && end <= SIZE).then_some((start, end))
-        };
-        let taken = USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| Some(range(used)?.1));
-        let (start, _) = taken.ok().and_then(range).ok_or(PlatformError::NoMemory)?;
-        let at = MEMORY.0.get().cast::<u8>().wrapping_add(start);
+        if align > PAGE {
+            return Err(PlatformError::NoMemory);
+        }
+        let pages = size.div_ceil(PAGE).max(1);
+        let mut taken = TAKEN.lock();
+        let free = |run: &[bool]| run.iter().all(|taken| !taken);
+        let first = taken.windows(pages).position(free).ok_or(PlatformError::NoMemory)?;
+        taken[first..first + pages].fill(true);
+        let at = MEMORY.0.get().cast::<u8>().wrapping_add(first * PAGE);
         let ptr = NonNull::new(at).ok_or(PlatformError::NoMemory)?;
-        // SAFETY: the range lies in the arena and belongs to this call alone.
-        Ok(unsafe { DmaMem::new(ptr, at as u64, size) })
+        // SAFETY: the pages lie in the arena and belong to this call alone.
+        unsafe {
+            ptr.write_bytes(0, pages * PAGE);
+            Ok(DmaMem::new(ptr, at.expose_provenance() as u64, size))
+        }
     }
 
-    unsafe fn free(&self, _: DmaMem) {}
+    unsafe fn free(&self, mem: DmaMem) {
+        let first = (mem.ptr().as_ptr() as usize - MEMORY.0.get() as usize) / PAGE;
+        TAKEN.lock()[first..first + mem.size().div_ceil(PAGE).max(1)].fill(false);
+    }
 
-    /// The time stamp counter taken as nanoseconds: right at 1 GHz, early on a faster processor. A real port calibrates it.
     fn now(&self) -> u64 {
-        // SAFETY: every x86-64 processor has the instruction.
-        unsafe { core::arch::x86_64::_rdtsc() }
+        self.clock.now()
     }
 
     fn relax(&self) {
         core::hint::spin_loop();
+    }
+
+    fn reset(&self) -> Result<(), PlatformError> {
+        self.function.reset(&self.clock).map_err(|error| match error {
+            ResetError::Unsupported => PlatformError::Unsupported,
+            ResetError::Gone => PlatformError::TimedOut,
+        })
     }
 }
