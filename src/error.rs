@@ -210,9 +210,9 @@ impl fmt::Display for Error {
             Self::Platform(PlatformError::Os(number)) => {
                 write!(f, "the operating system refused, error number {number}; check permissions and limits")
             }
-            Self::Platform(PlatformError::TimedOut) => {
-                f.write_str("the platform's hardware did not answer in time; check the slot, its power and the PCIe link")
-            }
+            Self::Platform(PlatformError::TimedOut) => f.write_str(
+                "the platform's hardware did not answer in time; check the slot, its power and the PCIe link",
+            ),
             Self::Platform(e) => write!(f, "the platform refused ({e:?}); check permissions and limits"),
             Self::Protocol { what } => write!(f, "the device wrote nonsense: {what}; reset it and open it again"),
         }
