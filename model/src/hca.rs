@@ -45,4 +45,27 @@ impl Hca {
     pub(crate) fn checksum_on(&self) -> bool {
         self.caps.current("cmdif_checksum") == 3
     }
+
+    /// How the entry of an answer is signed. Seen on a ConnectX-4 Lx: until INIT_HCA as if the device still owned the entry,
+    /// also after SET_HCA_CAP has turned checksums off; from then on not at all.
+    pub(crate) fn answer_signature(&self) -> AnswerSignature {
+        if self.checksum_on() {
+            AnswerSignature::Whole
+        } else if self.state == HcaState::Initialized {
+            AnswerSignature::Drivers
+        } else {
+            AnswerSignature::WhileOwned
+        }
+    }
+}
+
+/// Which bytes the signature of an answer makes 0xff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerSignature {
+    /// The entry as software gets it: Linux's rule for checksums that are on.
+    Whole,
+    /// The entry with the owner bit still set.
+    WhileOwned,
+    /// None: the driver's signature stays.
+    Drivers,
 }

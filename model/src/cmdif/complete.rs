@@ -6,6 +6,7 @@ use crate::bytes::{be32, u8_at, xor};
 use crate::device::Device;
 use crate::dma::DmaFault;
 use crate::eq::{self, Event, Late};
+use crate::hca::AnswerSignature;
 use crate::time::Due;
 use crate::trace::detail;
 
@@ -22,7 +23,7 @@ impl Device {
             pending.delivery = delivery::FIRMWARE;
         }
         let at = queue + (u64::from(slot) << LOG_STRIDE);
-        let entry = finish_entry(&pending);
+        let entry = finish_entry(&pending, self.hca.answer_signature());
         let from = if pending.overlong { 0 } else { 0x20 };
         if self.dma_write("command entry", at + from as u64, &entry[from..]).is_err() {
             return;
@@ -75,8 +76,8 @@ fn write_output(dev: &mut Device, pending: &Pending) -> Result<(), DmaFault> {
     Ok(())
 }
 
-/// The entry as it is written back: output inline, delivery status, software's again, signed.
-fn finish_entry(pending: &Pending) -> [u8; 64] {
+/// The entry as it is written back: output inline, delivery status, signed, software's again.
+fn finish_entry(pending: &Pending, signature: AnswerSignature) -> [u8; 64] {
     let mut entry = pending.entry.bytes;
     entry[0x20..0x30].fill(0);
     if pending.delivery == 0 {
@@ -89,8 +90,11 @@ fn finish_entry(pending: &Pending) -> [u8; 64] {
         }
     }
     entry[0x3f] = pending.delivery << 1;
-    entry[0x3d] = 0;
-    entry[0x3d] = !xor(&entry);
+    if signature != AnswerSignature::Drivers {
+        let owner = u8::from(signature == AnswerSignature::WhileOwned);
+        entry[0x3d] = 0;
+        entry[0x3d] = !xor(&entry) ^ owner;
+    }
     entry
 }
 

@@ -33,8 +33,8 @@ pub(super) const SET_CAP_OP_MODS: &[u16] = &{
 
 /// The register for the byte order of the host.
 const HOST_ENDIANNESS: u16 = 0x7004;
-/// Interface step sequence ids that are supported: 0 and 1.
-const ISSI_BITS: u32 = 0b11;
+/// Interface step sequence ids that are offered: 1. A ConnectX-4 Lx does not name 0, which is in force after a reset.
+const ISSI_BITS: u32 = 0b10;
 
 pub(super) fn enable(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
     own_function(input)?;
