@@ -80,7 +80,8 @@ pub enum WrOpcode {
     /// Send that also makes one of the peer's keys invalid, before the peer's completion.
     ///
     /// The device does that only to keys made for it. Those of [`Pd::reg_mr`](crate::Pd::reg_mr) and
-    /// [`Pd::alloc_buf`](crate::Pd::alloc_buf) are not, as with Linux: naming one is an error at the peer, and the key stays.
+    /// [`Pd::alloc_buf`](crate::Pd::alloc_buf) are not, as with Linux. Naming one sends the message and is an error at the peer:
+    /// its receive request fails, its queue pair goes to the error state, and the key stays.
     SendWithInv {
         /// The peer's key.
         invalidate_rkey: u32,

@@ -6,6 +6,7 @@ mod errors;
 mod life;
 mod no_alloc;
 mod rc;
+mod rc_table;
 mod rdma;
 mod rdma_mix;
 mod support;

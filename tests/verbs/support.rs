@@ -256,6 +256,15 @@ impl Pair {
         out
     }
 
+    /// The first dwords of side 0's send queue, `len` of them.
+    pub fn send_queue(&self, len: usize) -> &[AtomicU32] {
+        // SAFETY: a query names no memory and takes nothing away.
+        let qpc =
+            unsafe { self.dev.general_cmd(&mlx5::hw::cmd::QueryQp { qpn: self.qp[0].qp_num() }) }.expect("an answer");
+        let rq_bytes = (1 << qpc.log_rq_size()) * (16 << qpc.log_rq_stride());
+        self.port.words(self.port.allocation(qpc.dbr_addr()) + rq_bytes, len)
+    }
+
     /// Polls side `side` until `n` completions have come.
     pub fn poll(&mut self, side: usize, n: usize) -> Vec<Wc> {
         poll_n(&self.port, &mut self.cq[side], n)

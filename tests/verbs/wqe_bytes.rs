@@ -6,8 +6,11 @@ use std::sync::atomic::Ordering;
 use crate::support::pair;
 use mlx5::{Remote, SendFlags, SendWr, Sge, WrOpcode};
 
+/// Numbers, each with its width in bytes.
+type Parts = [(u64, usize)];
+
 /// Segments from lists of numbers, each with its width in bytes, big-endian.
-fn segments(parts: &[(u64, usize)]) -> Vec<u8> {
+fn segments(parts: &Parts) -> Vec<u8> {
     parts.iter().flat_map(|(value, width)| value.to_be_bytes()[8 - width..].to_vec()).collect()
 }
 
@@ -23,7 +26,7 @@ fn each_operation_lies_in_the_queue_as_the_headers_say() {
     let compare = 0x6162_6364_6566_6768;
     let swap = 0x7172_7374_7576_7778;
     // MLX5_OPCODE_*, the immediate word, and the segments between control and data.
-    let cases: [(WrOpcode, u64, u64, &[(u64, usize)]); 8] = [
+    let cases: [(WrOpcode, u64, u64, &Parts); 8] = [
         (WrOpcode::Send, 0x0a, 0, &[]),
         (WrOpcode::SendWithImm { imm_data: IMM.to_be() }, 0x0b, IMM.into(), &[]),
         (WrOpcode::SendWithInv { invalidate_rkey: IMM }, 0x01, IMM.into(), &[]),
@@ -43,10 +46,6 @@ fn each_operation_lies_in_the_queue_as_the_headers_say() {
             &[RADDR[0], RADDR[1], RADDR[2], (swap, 8), (0, 8)],
         ),
     ];
-    // SAFETY: a query names no memory and takes nothing away.
-    let qpc = unsafe { p.dev.general_cmd(&mlx5::hw::cmd::QueryQp { qpn: p.qp[0].qp_num() }) }.unwrap();
-    let rq_bytes = (1 << qpc.log_rq_size()) * (16 << qpc.log_rq_stride());
-    let start = p.port.allocation(qpc.dbr_addr()) + rq_bytes;
     // The device must not read what is made up.
     p.port.deaf.store(true, Ordering::Relaxed);
     for (block, (opcode, number, imm, operands)) in cases.into_iter().enumerate() {
@@ -57,8 +56,9 @@ fn each_operation_lies_in_the_queue_as_the_headers_say() {
         // Opcode modifier, index, opcode; queue and length; signature, stream, MLX5_WQE_CTRL_FENCE, _CQ_UPDATE, _SOLICITED.
         let ctrl = [(block as u64, 3), (number, 1), (p.qp[0].qp_num().into(), 3), (ds, 1), (0x8a, 4), (imm, 4)];
         let right = [segments(&ctrl), body].concat();
-        let words = p.port.words(start + 64 * block as u64, right.len() / 4);
-        let written: Vec<u8> = words.iter().flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes()).collect();
+        let words = &p.send_queue(16 * (block + 1))[16 * block..];
+        let written: Vec<u8> =
+            words[..right.len() / 4].iter().flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes()).collect();
         assert_eq!(written, right, "{opcode:?}");
     }
     p.port.deaf.store(false, Ordering::Relaxed);
