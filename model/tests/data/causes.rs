@@ -3,7 +3,8 @@
 //!
 //! The syndromes follow the InfiniBand specification's table of responder errors: an operation that is not enabled, a misaligned
 //! atomic and a wrong length are invalid requests; a key that gives no access is a remote access error. Linux's software
-//! implementation of it (rxe) decides the same. The vendor codes are those that cards were seen to give with the syndromes.
+//! implementation of it (rxe) decides the same. The vendor codes are those that cards were seen to give with the syndromes;
+//! none is public for 0x10, where the model's own stands.
 
 use crate::one_sided::{Bench, CAS, FAA, READ, SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM};
 use crate::qp::QpWish;
@@ -208,6 +209,22 @@ const CAUSES: &[Cause] = &[
         INVALID_REQUEST,
         Cqe(0x01, 0x68),
     ),
+    Cause {
+        name: "a path MTU that is not the responder's",
+        opcodes: TAKING,
+        wish: |a, _| a.mtu = 1,
+        spoil: |b, r| r.list = vec![b.mine.seg(0, 257)],
+        requester: INVALID_REQUEST,
+        responder: REQUEST_EVENT,
+    },
+    Cause {
+        name: "a path MTU that is not the requester's",
+        opcodes: &[READ],
+        wish: |_, b| b.mtu = 1,
+        spoil: |b, r| r.list = vec![b.mine.seg(0, 257)],
+        requester: (0x10, 0x88),
+        responder: Nothing,
+    },
     connection("no answer", ALL, |a, b| b.psn = a.psn + 1, (0x15, 0x81), Nothing),
     request("to invalidate a key of no mkey", &[SEND_INV], |_, r| r.invalidate += 0x50_0000, (0, 0), Cqe(0x12, 0x8a)),
     request("to invalidate another variant", &[SEND_INV], |_, r| r.invalidate ^= 1, (0, 0), Cqe(0x12, 0x8a)),

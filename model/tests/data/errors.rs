@@ -1,10 +1,11 @@
 //! Reliable connections of the model when something is wrong: keys, lengths, peers; and the way out of it.
 
 use crate::connections::{CQ, Pair, REGION, pair, pair_with};
+use crate::one_sided::{Bench, WRITE};
 use crate::qp::QpWish;
 use crate::raw::{get, load, put, store32};
 use crate::rdma::{LR, LW, Mr, Rdma};
-use crate::wqe::{Wqe, data, inline, signalled};
+use crate::wqe::{Wqe, data, inline, remote, signalled};
 
 impl Pair {
     /// Polls the sender's queue and checks it for an error: syndrome and vendor syndrome.
@@ -319,6 +320,24 @@ fn an_opcode_that_the_wire_does_not_know_is_a_local_operation_error() {
     let cqe = p.rdma.poll(&mut p.cq_a);
     assert_eq!((cqe[63] >> 4, cqe[55], cqe[56]), (13, 0x02, 0x25));
     p.rdma.assert_clean();
+}
+
+#[test]
+fn a_responder_that_breaks_down_flushes_both_its_queues_in_order() {
+    let waiting = QpWish { rnr_retry: 7, ..QpWish::default() };
+    let mut b = Bench::with(Rdma::up(), QpWish::default(), waiting);
+    for _ in 0..2 {
+        b.rdma.recv(&mut b.b, &[]);
+        b.rdma.send(&mut b.b, signalled(&[])); // the peer has no receive request for it
+    }
+    b.responder_is_idle();
+    let nowhere = [&remote((0x77_7700, 0))[..], &inline(b"lost")].concat();
+    b.post(WRITE, 0, &nowhere);
+    let got: Vec<_> = (0..4).map(|_| b.rdma.poll(&mut b.cq_b)).collect();
+    let seen: Vec<_> = got.iter().map(|cqe| (cqe[63] >> 4, cqe[55], cqe[54], get(cqe, 480, 16))).collect();
+    assert_eq!(seen, [(13, 5, 0xf9, 0), (13, 5, 0xf9, 1), (14, 5, 0xf9, 0), (14, 5, 0xf9, 1)]);
+    assert_eq!((b.rdma.state(&b.a), b.rdma.state(&b.b)), (6, 6));
+    b.rdma.assert_clean();
 }
 
 #[test]

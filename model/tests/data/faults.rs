@@ -3,9 +3,10 @@
 use mlx5_model::DataFault;
 
 use crate::completions::wire;
+use crate::one_sided::{Bench, READ};
 use crate::qp::QpWish;
 use crate::raw::get;
-use crate::wqe::{inline, signalled};
+use crate::wqe::{data, inline, remote, signalled};
 
 #[test]
 fn a_corrupted_message_differs_in_one_byte() {
@@ -17,6 +18,16 @@ fn a_corrupted_message_differs_in_one_byte() {
         w.rdma.poll(&mut w.send);
         assert_eq!(w.to.bytes(0, 4), expected);
     }
+}
+
+#[test]
+fn what_a_read_brings_back_can_be_corrupted_too() {
+    let mut b = Bench::new();
+    b.theirs.fill(0, b"same");
+    b.rdma.raw.model.inject_data(DataFault::CorruptPayload { offset: 1, xor: 0x20 }, 0);
+    let segments = [remote(b.theirs.there(0)), data(b.mine.seg(0, 4))].concat();
+    b.done(READ, 0, &segments);
+    assert_eq!((b.mine.bytes(0, 4), b.theirs.bytes(0, 4)), (b"sAme".to_vec(), b"same".to_vec()));
 }
 
 #[test]

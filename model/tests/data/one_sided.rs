@@ -1,5 +1,7 @@
 //! RDMA write, read and atomics of the model, driven by raw bytes: what they do when nothing is wrong.
 
+use mlx5_model::CapConfig;
+
 use crate::connections::CQ;
 use crate::qp::{Qp, QpWish};
 use crate::raw::{Raw, get, put};
@@ -217,10 +219,21 @@ fn a_fetch_and_add_adds_in_the_host_s_byte_order_and_wraps() {
 
 #[test]
 fn the_result_of_an_atomic_is_big_endian_until_the_capability_is_set() {
-    let mut b = Bench::with(Rdma::on(Raw::up_with(false)), QpWish::default(), QpWish::default());
+    let mut b = Bench::with(Rdma::on(Raw::up_with(CapConfig::default(), false)), QpWish::default(), QpWish::default());
     b.theirs.fill(0, &0x1234_u64.to_le_bytes());
     assert_eq!(atomic(&mut b, FAA, 0, (1, 0)), 0x1234_u64.to_be_bytes());
     assert_eq!(b.theirs.bytes(0, 8), 0x1235_u64.to_le_bytes(), "the memory of the peer is in its host's order");
+    b.rdma.assert_clean();
+}
+
+#[test]
+fn a_function_without_atomics_knows_no_such_operation() {
+    let raw = Raw::up_with(CapConfig { atomic: false, ..CapConfig::default() }, false);
+    let mut b = Bench::with(Rdma::on(raw), QpWish::default(), QpWish::default());
+    let segments = [remote(b.theirs.there(0)), operands(1, 0), data(b.mine.seg(0, 8))].concat();
+    b.post(FAA, 0, &segments);
+    let cqe = b.rdma.poll(&mut b.cq_a);
+    assert_eq!((cqe[63] >> 4, cqe[55], b.theirs.bytes(0, 8)), (13, 0x02, vec![0; 8]));
     b.rdma.assert_clean();
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mlx5_hw::platform::{Bar, DmaMem, Platform};
-use mlx5_model::{Model, ModelConfig};
+use mlx5_model::{CapConfig, Model, ModelConfig};
 
 pub use crate::bytes::{get, load, put, store};
 
@@ -45,12 +45,12 @@ pub struct Raw {
 impl Raw {
     /// A function on which INIT_HCA has run, and the results of atomics are in the host's byte order.
     pub fn up() -> Self {
-        Self::up_with(true)
+        Self::up_with(CapConfig::default(), true)
     }
 
     /// As [`up`](Self::up); without `host_order` the capability page of atomics stays as it was.
-    pub fn up_with(host_order: bool) -> Self {
-        let model = Model::new(ModelConfig::default());
+    pub fn up_with(caps: CapConfig, host_order: bool) -> Self {
+        let model = Model::new(ModelConfig { caps, ..ModelConfig::default() });
         let alloc = |size| model.alloc(size, 4096).unwrap();
         let (queue, input, output) = (alloc(4096), alloc(BLOCKS * 1024), alloc(BLOCKS * 1024));
         let mut raw = Self { queue, input, output, given: Vec::new(), model };
