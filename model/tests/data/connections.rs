@@ -1,7 +1,7 @@
 //! Reliable connections of the model, driven by raw bytes.
 
 use crate::qp::{Qp, QpWish};
-use crate::raw::{get, load, store32};
+use crate::raw::{get, load, store, store32};
 use crate::rdma::{Cq, CqWish, LR, LW, Mr, Rdma};
 use crate::wqe::{Wqe, data, inline, signalled};
 
@@ -70,6 +70,19 @@ fn messages_of_any_size_arrive_byte_for_byte() {
         assert!(p.to.bytes(0, size) == bytes, "size {size}");
     }
     p.idle();
+    p.rdma.assert_clean();
+}
+
+#[test]
+fn a_long_message_comes_from_memory_that_lies_in_one_piece() {
+    let mut p = pair_with(QpWish { reserved_lkey: true, ..QpWish::default() }, CQ);
+    let bytes = pattern(200_000, 9);
+    let mem = p.rdma.alloc(bytes.len());
+    store(&mem, 0, &bytes);
+    p.recv(REGION as u32);
+    p.rdma.send(&mut p.a, signalled(&data((0x800, mem.iova(), bytes.len() as u32))));
+    assert_eq!(get(&p.rdma.poll(&mut p.cq_b), 352, 32), 200_000);
+    assert!(p.to.bytes(0, bytes.len()) == bytes);
     p.rdma.assert_clean();
 }
 
