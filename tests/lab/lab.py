@@ -70,7 +70,7 @@ class Lab:
         socket = self.temp / f"{next(self._numbers)}.sock"
         return model.Model(self.model_program, self.logs / name, socket, list(args))
 
-    def guest(self, name: str, args: list[str], seconds: float = 90) -> guest.GuestRun:
+    def guest(self, name: str, args: list[str], seconds: float = 120) -> guest.GuestRun:
         """Runs a guest with these arguments of QEMU (see `guest.linux` and `guest.function_device`)."""
         return guest.run(self.tools.qemu, args, self.logs / f"{name}.serial.log", seconds)
 
