@@ -66,7 +66,10 @@ impl Qp {
     /// # Errors
     /// The first request that cannot be posted, and why; the ones before it are posted. `NoMemory` (ENOMEM) when the queue is
     /// full; `Invalid` (EINVAL) for unknown flags, more pieces or inlined bytes than the queue pair was created for, a piece
-    /// of 2^31 bytes or more, payload in the wrong field, and in a state other than Rts and Err.
+    /// of 2^31 bytes or more, payload in the wrong field, an RDMA read or atomic that is inlined, an atomic whose list is not
+    /// one piece of 8 bytes (libmlx5 would write 8 bytes to a shorter one), and in a state other than Rts and Err;
+    /// `Unsupported` (EOPNOTSUPP) for atomics on a device without. Keys, addresses and what the peer allows are checked by the
+    /// devices: such a request is posted, and its completion tells.
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         let mut last = None;
         let (posted, result) = each(wrs, |wr| {

@@ -153,6 +153,17 @@ impl WrOpcode {
 }
 
 /// A send request (`struct ibv_send_wr`; `ibv_post_send(3)`).
+///
+/// ```
+/// # use mlx5::{DmaBuf, PostError, Qp, Remote, SendFlags, SendWr, Sge, WrOpcode};
+/// /// Writes a buffer to the peer's memory, and reads it back behind that.
+/// fn there_and_back(qp: &mut Qp, buf: &DmaBuf, remote: Remote) -> Result<(), PostError> {
+///     let list = [Sge { addr: buf.addr(), length: buf.len() as u32, lkey: buf.lkey() }];
+///     let write = SendWr { wr_id: 1, sg_list: &list, opcode: WrOpcode::RdmaWrite { remote }, ..SendWr::default() };
+///     let read = SendWr { wr_id: 2, opcode: WrOpcode::RdmaRead { remote }, send_flags: SendFlags::SIGNALED, ..write };
+///     qp.post_send(&[write, read])
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SendWr<'a> {
     /// The caller's name for it; its completion gives it back.

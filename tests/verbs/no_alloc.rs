@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use crate::support::pair;
-use mlx5::{PollAttr, RecvWr, SendFlags, SendWr, Wc};
+use mlx5::{PollAttr, RecvWr, SendFlags, SendWr, Wc, WrOpcode};
 
 /// Counts what the current thread does while it is watched.
 struct Counting;
@@ -104,11 +104,21 @@ fn posting_sends_allocates_nothing() {
         SendWr { sg_list: &from, send_flags: SendFlags::SIGNALED, ..Default::default() },
         SendWr { inline_data: &[7; 60], send_flags: SendFlags::INLINE, ..Default::default() },
     );
+    let eight = [p.sge(0, 0, 8)];
+    let remote = p.remote(1, 0);
+    let one_sided = [
+        WrOpcode::RdmaWriteWithImm { remote, imm_data: 1 },
+        WrOpcode::RdmaRead { remote },
+        WrOpcode::AtomicCmpAndSwp { remote, compare: 1, swap: 2 },
+        WrOpcode::AtomicFetchAndAdd { remote, add: 1 },
+    ]
+    .map(|opcode| SendWr { sg_list: &eight, opcode, ..Default::default() });
     p.qp[1].post_recv(&[RecvWr::default(); 16]).unwrap();
     p.port.deaf.store(true, std::sync::atomic::Ordering::Relaxed);
     let qp = &mut p.qp[0];
     let n = calls(|| {
         qp.post_send(&[sge, inline, sge]).unwrap();
+        qp.post_send(&one_sided).unwrap();
         assert!(qp.post_send(&[sge; 32]).is_err(), "a full queue");
     });
     p.port.deaf.store(false, std::sync::atomic::Ordering::Relaxed);

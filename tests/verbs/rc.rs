@@ -289,6 +289,8 @@ fn outstanding_reads_that_are_no_power_of_two_are_rounded_to_the_safe_side() {
         let qpc = unsafe { dev.general_cmd(&mlx5::hw::cmd::QueryQp { qpn: qp.qp_num() }) }.unwrap();
         assert_eq!((qpc.log_rra_max(), qpc.log_sra_max()), (responder, requester), "{asked}");
         assert_eq!((qpc.rre(), qpc.rwe()), (asked != 0, true), "{asked}: reads need room for them");
+        // MLX5_ATOMIC_MODE_IB_COMP: the device has the standard's atomics and no others.
+        assert_eq!((qpc.rae(), qpc.atomic_mode()), (asked != 0, (asked != 0).into()), "{asked}: and so do atomics");
     }
     drop((cq, pd));
     crate::support::close(&port, dev);
