@@ -29,6 +29,9 @@ use pci::Function;
 use port::Machine;
 use serial::say;
 
+/// How long firmware may take for a command: 5 s. Most take microseconds, and a run that fails should soon say so.
+const COMMAND_TIMEOUT: u64 = 5_000_000_000;
+
 /// What `entry` calls, once.
 extern "C" fn main() -> ! {
     serial::init();
@@ -65,7 +68,9 @@ fn drive() -> Result<(), Reason> {
     function.turn_on();
     // SAFETY: page-aligned, mapped uncached for the whole size, for ever, and only this value refers to it.
     let bar = unsafe { MmioBar::new(mapped, at.size as usize) };
-    let device = Device::open(machine, bar, DeviceConfig::new(function.device_id()))?;
+    let mut config = DeviceConfig::new(function.device_id());
+    config.timeouts.command = COMMAND_TIMEOUT;
+    let device = Device::open(machine, bar, config)?;
     let (major, minor, sub) = device.info().firmware;
     say!("up: firmware {major}.{minor}.{sub}, {} pages given", device.page_counters().given);
     let result = job::round_trips(&device, &clock);

@@ -131,7 +131,8 @@ impl Function {
         self.write(COMMAND, self.read(COMMAND) & LOWER | MEMORY_SPACE | BUS_MASTER);
     }
 
-    /// Where BAR 0 lies, and its size, found out as PCI has it: by writing ones. `None` if firmware gave it no address.
+    /// Where BAR 0 lies, and its size, found out as PCI has it: by writing ones. `None` if firmware gave it no address, or
+    /// address and size do not go together.
     pub fn registers(self) -> Option<Registers> {
         const IO: u32 = 1;
         const WIDE: u32 = 0b100;
@@ -158,7 +159,8 @@ impl Function {
             _ => u64::from(low_mask & !0xf) | !0 << 32,
         };
         let registers = Registers { address: join(low, high), size: (!mask).wrapping_add(1) };
-        (registers.address != 0 && registers.size != 0).then_some(registers)
+        let sound = registers.size.is_power_of_two() && registers.address.is_multiple_of(registers.size);
+        (sound && registers.address != 0).then_some(registers)
     }
 
     /// Resets the function (function-level reset) and gives it back what it then has forgotten: its BARs and its command
@@ -167,6 +169,9 @@ impl Function {
         const CAN_RESET: u32 = 1 << 28;
         const RESET: u32 = 1 << 15;
         const TRANSACTIONS_PENDING: u32 = 1 << 21;
+        if self.absent() {
+            return Err(ResetError::Gone);
+        }
         let express = self.express().filter(|at| self.read(at + 4) & CAN_RESET != 0).ok_or(ResetError::Unsupported)?;
         let control = express + 8;
         let command = self.read(COMMAND) & LOWER;

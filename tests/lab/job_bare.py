@@ -42,10 +42,15 @@ def passing(*served: str, device: str = "1018", bar: str = "0x[0-9a-f]{8}, 0x100
     return Boot(list(served), PASS, lines, [])
 
 
+def failing(fault: str, reason: str, *before: str, refused: str | None = None) -> Boot:
+    """A boot with a fault of the function, which ends with `reason`; the lines `before` are said all the same."""
+    lines = [r"function 01:00\.0, .*", *before, MEMORY_LINE, f"FAIL {reason}"]
+    return Boot(["--fault", fault], DRIVER_ERROR, lines, [refused] if refused else [])
+
+
 def refusing(command: str, *before: str) -> Boot:
-    """A boot in which `command` is refused; the lines `before` that are said all the same."""
-    lines = [r"function 01:00\.0, .*", *before, MEMORY_LINE, rf"FAIL {command} failed: .*"]
-    return Boot(["--fault", f"status:{command}=3"], DRIVER_ERROR, lines, [command])
+    """A boot in which `command` is refused."""
+    return failing(f"status:{command}=3", rf"{command} failed: .*", *before, refused=command)
 
 
 BOOTS = {
@@ -56,6 +61,8 @@ BOOTS = {
     "INIT_HCA refused": refusing("INIT_HCA"),
     "CREATE_QP refused": refusing("CREATE_QP", "up: .*"),
     "DESTROY_CQ refused": refusing("DESTROY_CQ", "up: .*", "16 round trips, .*"),
+    # What the command may still write to is only given back once the function was reset.
+    "INIT_HCA without an answer": failing("never:INIT_HCA", "INIT_HCA: no answer in time; .*"),
     "no function": Boot(None, NO_FUNCTION, [MEMORY_LINE, "FAIL no function of vendor 15b3 on any bus"], []),
 }
 
