@@ -153,7 +153,7 @@ crate::prm! {
         enhanced_error_q_counters: 0x1b1, 1;
         /// Port checks.
         ports_check: 0x1b2, 1;
-        /// Link layer: [`PortType`].
+        /// Link layer: [`PortType`](super::PortType).
         port_type: 0x1b6, 2;
         /// Number of ports.
         num_ports: 0x1b8, 8;
