@@ -49,6 +49,15 @@ fn each_difference_from_linux_is_explained() {
     assert_explained(include_str!("data/linux-core-only.log"), &model, "Beside Linux");
 }
 
+/// The same model served both, so that its traces tell as much of both.
+#[test]
+fn each_difference_from_linux_on_the_model_itself_is_explained() {
+    let model = Model::new(ModelConfig { device_id: DEVICE_ID_CX5_PF, ..ModelConfig::core() });
+    open(&model, DeviceConfig::new(DEVICE_ID_CX5_PF)).unwrap().close().unwrap();
+    assert_clean(&model, "closed");
+    assert_explained(include_str!("data/linux-core-served.log"), &model, "Beside Linux");
+}
+
 #[test]
 fn each_difference_from_rdma_cores_vfio_provider_is_explained() {
     // Their function had neither.

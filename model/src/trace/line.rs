@@ -126,15 +126,18 @@ impl Line {
         if marker != "CMD" {
             return None;
         }
+        let mut words = words.peekable();
         let slot = field(words.next()?, "slot")?;
         let (name, opcode) = words.next()?.strip_suffix(')')?.split_once("(0x")?;
+        let op_mod = field(words.next()?, "opmod")?;
+        let uid = words.next_if(|word| word.starts_with("uid=")).map_or(Some(0), |word| field(word, "uid"))?;
         let mut line = Self {
             time,
             slot: u8::try_from(slot).ok()?,
             name: name.into(),
             opcode: u16::from_str_radix(opcode, 16).ok()?,
-            op_mod: u16::try_from(field(words.next()?, "opmod")?).ok()?,
-            uid: u16::try_from(field(words.next()?, "uid")?).ok()?,
+            op_mod: u16::try_from(op_mod).ok()?,
+            uid: u16::try_from(uid).ok()?,
             in_len: u32::try_from(field(words.next()?, "inlen")?).ok()?,
             out_len: u32::try_from(field(words.next()?, "outlen")?).ok()?,
             status: None,

@@ -30,6 +30,8 @@ fn the_head_of_a_line_is_read() {
 fn a_line_without_a_time_or_a_status_is_read() {
     let line = parse("CMD slot=0 2RST_QP(0x50a) opmod=0 uid=0 inlen=16 outlen=16 st=?");
     assert_eq!((line.time, line.status, line.name.as_str()), (None, None, "2RST_QP"));
+    let line = parse("CMD slot=0 2RST_QP(0x50a) opmod=0 inlen=16 outlen=16 st=0");
+    assert_eq!((line.uid, line.in_len), (0, 16), "nor a user context");
 }
 
 #[test]
@@ -91,4 +93,22 @@ CMD slot=0 ENABLE_HCA(0x104) opmod=0 uid=0 inlen=-1 outlen=12 st=0
     let found = read(text);
     let names: Vec<_> = found.iter().map(|(number, line)| (*number, line.name.as_str())).collect();
     assert_eq!(names, [(3, "ENABLE_HCA"), (12, "DISABLE_HCA")]);
+}
+
+#[test]
+fn recorded_lines_cut_anywhere_are_read_as_written_or_not_at_all() {
+    let logs = [
+        include_str!("../../../tests/data/linux-core-only.log"),
+        include_str!("../../../tests/data/linux-core-served.log"),
+        include_str!("../../../tests/data/rdma-core-vfio.log"),
+    ];
+    let mut read = 0;
+    for line in logs.iter().flat_map(|log| log.lines()) {
+        for cut in (0..=line.len()).filter_map(|at| line.get(..at)) {
+            let Some(found) = Line::parse(cut) else { continue };
+            assert_eq!(Line::parse(&found.to_string()).as_ref(), Some(&found), "{cut}");
+            read += 1;
+        }
+    }
+    assert!(read > 73, "{read} lines read");
 }
