@@ -15,12 +15,16 @@ each with a * behind it (CREATE_EQ*):
   event-lost:COMMAND               it completes without its event
   event-late:COMMAND=TIME          its event comes that much later
   pages:COMMAND=N                  firmware asks for N pages first (gives back, when negative)
+  overtaken:COMMAND=N              it asks for N pages, and completes after the next command
+  overlong:COMMAND                 it writes more output than was asked for
+  removed:COMMAND                  the function is gone from then on: reads return all ones
+  health:COMMAND=SYNDROME[/SEVERITY[/reset]]
+                                   the health buffer shows this from then on
 
 To the function, from the start:
-  removed                          it is gone: reads return all ones
+  removed                          it is gone
   never-boots                      it never finishes booting
   counter-stuck                    its health counter stands still
-  health=SYNDROME[/SEVERITY[/reset]]  its health buffer shows this
 
 TIME is a number with ns, us, ms or s; other numbers are decimal, or hexadecimal with 0x.";
 
@@ -33,19 +37,15 @@ pub(super) fn parse(text: &str) -> Result<Fault, String> {
 }
 
 fn on_function(text: &str) -> Result<Fault, String> {
-    match text.split_once('=') {
-        None => match text {
-            "removed" => Ok(Fault::Removed),
-            "never-boots" => Ok(Fault::NeverBoots),
-            "counter-stuck" => Ok(Fault::CounterStuck),
-            _ => Err("no such fault; --help lists them".into()),
-        },
-        Some(("health", value)) => health(value),
-        Some(_) => Err("no such fault; --help lists them".into()),
+    match text {
+        "removed" => Ok(Fault::Removed),
+        "never-boots" => Ok(Fault::NeverBoots),
+        "counter-stuck" => Ok(Fault::CounterStuck),
+        _ => Err("no such fault; --help lists them".into()),
     }
 }
 
-fn health(value: &str) -> Result<Fault, String> {
+fn health(value: &str) -> Result<Effect, String> {
     let mut parts = value.split('/');
     let syndrome = number(parts.next().unwrap_or(""), u8::MAX.into())? as u8;
     let severity = parts.next().map_or(Ok(0), |text| number(text, 7))? as u8;
@@ -55,9 +55,9 @@ fn health(value: &str) -> Result<Fault, String> {
         Some(other) => return Err(format!("'{other}' is not 'reset'")),
     };
     if parts.next().is_some() {
-        return Err("too many parts: health=SYNDROME[/SEVERITY[/reset]]".into());
+        return Err("too many parts: health:COMMAND=SYNDROME[/SEVERITY[/reset]]".into());
     }
-    Ok(Fault::Health { syndrome, severity, request_reset })
+    Ok(Effect::Health { syndrome, severity, request_reset })
 }
 
 fn on_command(effect: &str, rest: &str) -> Result<Fault, String> {
@@ -66,22 +66,29 @@ fn on_command(effect: &str, rest: &str) -> Result<Fault, String> {
         None => (rest, None),
     };
     let needed = || value.ok_or(format!("'{effect}' needs a value: {effect}:COMMAND=VALUE"));
-    let takes_value = !matches!(effect, "never" | "after-next" | "event-lost");
-    if !takes_value && value.is_some() {
-        return Err(format!("'{effect}' takes no value"));
-    }
     let effect = match effect {
+        "never" | "after-next" | "event-lost" | "overlong" | "removed" if value.is_some() => {
+            return Err(format!("'{effect}' takes no value"));
+        }
         "never" => Effect::Never,
         "after-next" => Effect::AfterNext,
         "event-lost" => Effect::EventLost,
+        "overlong" => Effect::Overlong,
+        "removed" => Effect::Removed,
+        "health" => health(needed()?)?,
+        "overtaken" => Effect::Overtaken(pages(needed()?)?),
         "late" => Effect::Late(time(needed()?)?),
         "event-late" => Effect::EventLate(time(needed()?)?),
         "status" => status(needed()?)?,
         "delivery" => Effect::Delivery(number(needed()?, 0x7f)? as u8),
-        "pages" => Effect::PageRequest(needed()?.parse().map_err(|_| "not a number of pages".to_string())?),
+        "pages" => Effect::PageRequest(pages(needed()?)?),
         _ => return Err(format!("no fault '{effect}' of a command; --help lists them")),
     };
     Ok(Fault::Command { at: place(command)?, effect })
+}
+
+fn pages(text: &str) -> Result<i32, String> {
+    text.parse().map_err(|_| format!("'{text}' is not a number of pages"))
 }
 
 fn place(command: &str) -> Result<Match, String> {
@@ -146,8 +153,9 @@ mod tests {
         assert_eq!(parse("event-late:ALLOC_UAR=2s"), on(Match::Opcode(0x802), Effect::EventLate(2_000_000_000)));
         assert_eq!(parse("pages:ALLOC_PD=-4"), on(Match::Opcode(0x800), Effect::PageRequest(-4)));
         assert_eq!(parse("removed"), Ok(Fault::Removed));
-        let health = Fault::Health { syndrome: 8, severity: 2, request_reset: true };
-        assert_eq!(parse("health=0x8/2/reset"), Ok(health));
+        assert_eq!(parse("removed:INIT_HCA"), on(Match::Opcode(0x102), Effect::Removed));
+        let health = Effect::Health { syndrome: 8, severity: 2, request_reset: true };
+        assert_eq!(parse("health:INIT_HCA=0x8/2/reset"), on(Match::Opcode(0x102), health));
     }
 
     #[test]
@@ -163,9 +171,9 @@ mod tests {
             "late:#x=5ms",
             "status:CREATE_EQ=0",
             "status:CREATE_EQ=256",
-            "health=",
-            "health=1/8",
-            "health=1/1/1",
+            "health=1",
+            "health:#1=1/8",
+            "health:#1=1/1/1",
             "gone",
             "x=1",
             "late:CREATE_EQ=99999999999999999999s",

@@ -158,6 +158,7 @@ fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
 fn judge(report: &Report) -> Result<(), Failure> {
     match report.violations.len() {
         0 => Ok(()),
+        1 => Err(Failure::Job("the driver broke the rules once".into())),
         count => Err(Failure::Job(format!("the driver broke the rules {count} times"))),
     }
 }

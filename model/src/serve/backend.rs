@@ -40,8 +40,8 @@ impl<'a> Backend<'a> {
     }
 
     fn config_read(&self, offset: usize, data: &mut [u8]) {
-        for (byte, at) in data.iter_mut().zip(offset..) {
-            *byte = self.model.config_read(at, 1) as u8;
+        for (i, byte) in data.iter_mut().enumerate() {
+            *byte = offset.checked_add(i).map_or(0xff, |at| self.model.config_read(at, 1) as u8);
         }
     }
 
