@@ -78,18 +78,29 @@ impl Port {
         owned.chain(self.foreign.lock().iter().copied()).collect()
     }
 
-    /// Notes memory of the user's own that the device may still write to.
+    /// Takes over a mapping of the user's own memory that the device may still write to. It ends with a reset.
     pub(crate) fn keep(&self, what: &'static str, iova: u64, size: usize) {
-        if !self.quiet.load(Ordering::Acquire) {
-            self.foreign.lock().push(Leaked { what, iova, size });
+        let piece = Leaked { what, iova, size };
+        if self.quiet.load(Ordering::Acquire) {
+            self.let_go(piece);
+        } else {
+            self.foreign.lock().push(piece);
         }
+    }
+
+    /// Ends the mapping of memory of the user's own after a reset.
+    fn let_go(&self, piece: Leaked) {
+        // SAFETY: mapped by this platform with this size; whoever had mapped it has handed it over, and the device was reset.
+        // A mapping that the system does not end reaches memory that no device uses.
+        let _ = unsafe { self.platform.unmap(piece.iova, piece.size) };
     }
 
     /// Resets the function. If the platform confirms it, the ledger is freed, and so is what is dropped from now on.
     pub(crate) fn reset(&self) -> Result<(), Error> {
         self.platform.reset()?;
         self.quiet.store(true, Ordering::Release);
-        self.foreign.lock().clear();
+        let foreign = core::mem::take(&mut *self.foreign.lock());
+        foreign.into_iter().for_each(|piece| self.let_go(piece));
         let kept = core::mem::take(&mut *self.ledger.lock());
         for (_, mem) in kept {
             // SAFETY: allocated by this platform; its owner is gone and the device has been reset.

@@ -64,6 +64,11 @@ pub enum Error {
         /// How many it wants, of 4 KiB each.
         count: u32,
     },
+    /// The device was closed, but it has memory that could not be taken from it.
+    MemoryKept {
+        /// How many pieces; [`Device::leaked`](crate::Device::leaked) names them.
+        pieces: usize,
+    },
     /// The platform refused.
     Platform(PlatformError),
     /// The device wrote something that makes no sense; it was not used.
@@ -132,7 +137,7 @@ impl Error {
     pub const fn errno(self) -> i32 {
         match self {
             Self::Command { status, .. } => status.errno(),
-            Self::Delivery { .. } => errno::EIO,
+            Self::Delivery { .. } | Self::MemoryKept { .. } => errno::EIO,
             Self::Failed { why, .. } => why.errno(),
             Self::Timeout { .. } | Self::FirmwareNotReady | Self::Platform(PlatformError::TimedOut) => errno::ETIMEDOUT,
             Self::Busy => errno::EBUSY,
@@ -205,6 +210,10 @@ impl fmt::Display for Error {
                 f,
                 "MANAGE_PAGES could not be sent: no memory for the {count} pages that the firmware asks for; free some, or \
                  raise the limit on locked memory"
+            ),
+            Self::MemoryKept { pieces } => write!(
+                f,
+                "closed, but the device may still write to {pieces} pieces of memory, which are kept: reset it"
             ),
             Self::Platform(PlatformError::Unsupported) => f.write_str("the platform cannot do that; use another port"),
             Self::Platform(PlatformError::Os(number)) => {

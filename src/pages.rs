@@ -19,6 +19,8 @@ use crate::error::{Error, WaitingFor};
 
 /// Most pages named in one command, as in Linux.
 const BATCH: usize = 768;
+/// Pages asked back when there is no memory for the answer of a full batch: one mailbox names them, and one is in use again.
+const SMALL_BATCH: usize = 64;
 /// Page requests kept for later; a firmware that asks for more without being answered is not served.
 const MAX_REQUESTS: usize = 64;
 
@@ -145,6 +147,13 @@ impl Pages {
 
     /// Asks a function for at most `count` pages back; tells how many came.
     fn take(&self, control: &Control, function: u16, count: usize, until: u64) -> Result<usize, Error> {
+        match self.take_batch(control, function, count, until) {
+            Err(Error::NoMemory) if count > SMALL_BATCH => self.take_batch(control, function, SMALL_BATCH, until),
+            other => other,
+        }
+    }
+
+    fn take_batch(&self, control: &Control, function: u16, count: usize, until: u64) -> Result<usize, Error> {
         let cells = vec![Cell::new(0); count.min(BATCH)];
         let returned = control.exec_pages(until, &TakePages { func_id: function, pages: &cells })? as usize;
         let known = self.strike(function, cells.iter().take(returned).map(Cell::get));

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use mlx5_hw::be::Be32;
 use mlx5_hw::cmd_entry::{CmdIfBox, DATA_BYTES, MAILBOX_ALIGN, mailboxes};
@@ -42,7 +43,14 @@ impl Pool {
             free.split_off(keep)
         };
         while pieces.len() < wanted {
-            pieces.push(self.port.alloc(PIECE, PIECE)?);
+            match self.port.alloc(PIECE, PIECE) {
+                Ok(piece) => pieces.push(piece),
+                Err(e) => {
+                    // A shorter message may still find room.
+                    self.give_back(Chain { pieces, blocks });
+                    return Err(e);
+                }
+            }
         }
         Ok(Chain { pieces, blocks })
     }
@@ -80,20 +88,15 @@ impl Chain {
         }
     }
 
-    fn load(&self, block: usize, word: usize) -> Be32 {
-        let at = STRIDE * (block % BLOCKS_PER_PIECE) + word;
-        self.pieces.get(block / BLOCKS_PER_PIECE).map_or(Be32::ZERO, |piece| piece.load(at))
-    }
-
-    fn store(&self, block: usize, word: usize, value: Be32) {
-        if let Some(piece) = self.pieces.get(block / BLOCKS_PER_PIECE) {
-            piece.store(STRIDE * (block % BLOCKS_PER_PIECE) + word, value);
-        }
+    /// The dwords of a block, from its first on.
+    fn words(&self, block: usize) -> &[AtomicU32] {
+        let piece = self.pieces.get(block / BLOCKS_PER_PIECE).map_or(&[][..], DmaRegion::words);
+        piece.get(STRIDE * (block % BLOCKS_PER_PIECE)..).unwrap_or_default()
     }
 
     fn write(&self, block: usize, content: &CmdIfBox) {
-        for (i, word) in content.words().iter().enumerate() {
-            self.store(block, i, *word);
+        for (to, word) in self.words(block).iter().zip(content.words()) {
+            to.store(word.to_raw(), Ordering::Relaxed);
         }
     }
 
@@ -110,8 +113,8 @@ impl Chain {
     pub(crate) fn sign(&self) {
         for block in 0..self.blocks {
             let mut content = CmdIfBox::new();
-            for (i, word) in content.words_mut().iter_mut().enumerate() {
-                *word = self.load(block, i);
+            for (word, from) in content.words_mut().iter_mut().zip(self.words(block)) {
+                *word = Be32::from_raw(from.load(Ordering::Relaxed));
             }
             content.sign();
             self.write(block, &content);
@@ -121,15 +124,18 @@ impl Chain {
     /// Stores dword `index` of the message's data.
     pub(crate) fn put(&self, index: usize, value: Be32) {
         let block = index / DATA_WORDS;
-        if block < self.blocks {
-            self.store(block, index % DATA_WORDS, value);
+        if block < self.blocks
+            && let Some(word) = self.words(block).get(index % DATA_WORDS)
+        {
+            word.store(value.to_raw(), Ordering::Relaxed);
         }
     }
 
     /// Dword `index` of the message's data.
     pub(crate) fn get(&self, index: usize) -> Be32 {
         let block = index / DATA_WORDS;
-        if block < self.blocks { self.load(block, index % DATA_WORDS) } else { Be32::ZERO }
+        let word = self.words(block).get(index % DATA_WORDS).filter(|_| block < self.blocks);
+        word.map_or(Be32::ZERO, |word| Be32::from_raw(word.load(Ordering::Relaxed)))
     }
 
     /// The device may write to the blocks from now on.

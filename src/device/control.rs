@@ -261,9 +261,12 @@ impl Control {
         }
     }
 
-    /// Lets a moment pass.
+    /// Lets a moment pass, so that a firmware that needs time is not asked without a break.
     pub(crate) fn pause(&self) {
-        self.idle(self.deadline(NAP));
+        let until = self.deadline(NAP);
+        while self.port.platform().now() < until {
+            self.idle(until);
+        }
     }
 
     fn idle(&self, until: u64) {

@@ -58,13 +58,15 @@ impl Device {
     /// Tears the function down and gives everything back.
     ///
     /// # Errors
-    /// `Busy` while objects made from the device are alive: it is as before. After any other error the device is closed
+    /// `Busy` while objects made from the device are alive: it is as before. The first error of a step of the teardown;
+    /// `MemoryKept` if all went well but memory of before stays with the device. After any error but `Busy` the device is closed
     /// all the same; it is handed back so that [`leaked`](Self::leaked) can be asked.
     pub fn close(self) -> Result<(), Returned<Self>> {
         let error = match self.inner.objects.load(Ordering::Acquire) {
-            0 => match self.inner.control.close() {
-                Ok(()) => return Ok(()),
-                Err(e) => e,
+            0 => match (self.inner.control.close(), self.leaked().len()) {
+                (Ok(()), 0) => return Ok(()),
+                (Ok(()), pieces) => Error::MemoryKept { pieces },
+                (Err(e), _) => e,
             },
             _ => Error::Busy,
         };

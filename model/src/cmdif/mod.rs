@@ -264,13 +264,15 @@ fn begin(dev: &mut Device, slot: u8, mut pending: Pending) {
     if dev.iseg.asks_for_reset() {
         pending.hold = Hold::Forever;
     }
+    // Before it is executed: it may be the one that makes the queue for such events, which the driver does not know yet.
+    let heard = opcode != MANAGE_PAGES && eq::subscriber(dev, event::PAGE_REQUEST).is_some();
     let at_once = matches!(pending.hold, Hold::None | Hold::NextCommand);
     if at_once && pending.delivery == 0 && pending.output.is_empty() {
         pending.output = command::execute(dev, &pending.input, pending.entry.out_len());
     }
     match fault {
         Some(Effect::Output { at, dword }) => put_dword(&mut pending.output, at.into(), dword),
-        Some(Effect::Overtaken(pages)) if opcode != MANAGE_PAGES && dev.request_pages(pages) => {
+        Some(Effect::Overtaken(pages)) if heard && dev.request_pages(pages) => {
             pending.hold = Hold::NextCommand;
         }
         _ => (),
