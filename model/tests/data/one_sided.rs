@@ -125,6 +125,22 @@ fn a_write_with_immediate_data_takes_a_receive_request_and_leaves_its_memory_alo
 }
 
 #[test]
+fn a_write_with_immediate_data_waits_for_a_receive_request_with_nothing_written() {
+    let patient = QpWish { rnr_retry: 7, ..QpWish::default() };
+    let mut b = Bench::with(Rdma::up(), patient, patient);
+    let segments = [&remote(b.theirs.there(0))[..], &inline(b"late")].concat();
+    b.post(WRITE_IMM, 9, &segments);
+    b.rdma.raw.model.step(1_000_000);
+    assert!(b.rdma.take(&mut b.cq_a).is_none());
+    assert_eq!(b.theirs.bytes(0, 4), [0; 4]);
+    b.rdma.recv(&mut b.b, &[]);
+    assert_eq!(b.rdma.poll(&mut b.cq_a)[63] >> 4, 0);
+    let got = b.rdma.poll(&mut b.cq_b);
+    assert_eq!((got[63] >> 4, get(&got, 288, 32), b.theirs.bytes(0, 4)), (1, 9, b"late".to_vec()));
+    b.rdma.assert_clean();
+}
+
+#[test]
 fn a_read_brings_the_bytes_it_names() {
     let mut b = Bench::new();
     let bytes = pattern(SIZE, 5);
