@@ -1,4 +1,4 @@
-"""Job `bare`: the driver on a bare machine (linker/), on the served function: round trips, and faults told by exit code."""
+"""Job `bare`: the driver on a bare machine (linker/), on the served function: round trips, and faults by exit code."""
 
 import json
 import re
@@ -26,8 +26,8 @@ class Boot:
     exit_code: int
     lines: list[str]
     """Regular expressions for the whole lines on the serial line, after the first."""
-    refused: list[str]
-    """Names of the commands that the function must have refused, in order."""
+    failed: list[str]
+    """Commands that must have failed, in order, each with its status; `?` for no answer."""
 
 
 def passing(*served: str, device: str = "1018", bar: str = "0x[0-9a-f]{8}, 0x100000") -> Boot:
@@ -42,15 +42,15 @@ def passing(*served: str, device: str = "1018", bar: str = "0x[0-9a-f]{8}, 0x100
     return Boot(list(served), PASS, lines, [])
 
 
-def failing(fault: str, reason: str, *before: str, refused: str | None = None) -> Boot:
-    """A boot with a fault of the function, which ends with `reason`; the lines `before` are said all the same."""
-    lines = [r"function 01:00\.0, .*", *before, MEMORY_LINE, f"FAIL {reason}"]
-    return Boot(["--fault", fault], DRIVER_ERROR, lines, [refused] if refused else [])
+def failing(fault: str, failed: str, reason: str, *before: str, memory: str = MEMORY_LINE) -> Boot:
+    """A boot with a fault: command `failed` fails, `reason` is said at the end, the lines `before` all the same."""
+    lines = [r"function 01:00\.0, .*", *before, memory, f"FAIL {failed.split()[0]}{reason}"]
+    return Boot(["--fault", fault], DRIVER_ERROR, lines, [failed])
 
 
 def refusing(command: str, *before: str) -> Boot:
     """A boot in which `command` is refused."""
-    return failing(f"status:{command}=3", rf"{command} failed: .*", *before, refused=command)
+    return failing(f"status:{command}=3", f"{command} 3", " failed: .*", *before)
 
 
 BOOTS = {
@@ -62,7 +62,14 @@ BOOTS = {
     "CREATE_QP refused": refusing("CREATE_QP", "up: .*"),
     "DESTROY_CQ refused": refusing("DESTROY_CQ", "up: .*", "16 round trips, .*"),
     # What the command may still write to is only given back once the function was reset.
-    "INIT_HCA without an answer": failing("never:INIT_HCA", "INIT_HCA: no answer in time; .*"),
+    "INIT_HCA without an answer": failing("never:INIT_HCA", "INIT_HCA ?", ": no answer in time; .*"),
+    "a fatal health syndrome": failing(
+        "health:INIT_HCA=1/0/reset", "INIT_HCA ?", " has no answer: .*, health syndrome FW_INTERNAL_ERR; .*"
+    ),
+    # A function that does not come back from its reset may still write: its memory is kept.
+    "a function that is gone": failing(
+        "removed:INIT_HCA", "INIT_HCA ?", " has no answer: .* all ones; .*", memory="still taken: [1-9][0-9]* pages .*"
+    ),
     "no function": Boot(None, NO_FUNCTION, [MEMORY_LINE, "FAIL no function of vendor 15b3 on any bus"], []),
 }
 
@@ -96,7 +103,7 @@ def boot(lab: Lab, image: Path, name: str, wanted: Boot) -> list[str]:
     with lab.serve(log, *wanted.served) as function:
         result = lab.guest(log, [*args, *guest.function_device(function.socket)], seconds=60)
         served = function.finish()
-    return guest_faults(result, wanted) + judge.report_faults(served) + trace_faults(served.trace, wanted.refused)
+    return guest_faults(result, wanted) + judge.report_faults(served) + trace_faults(served.trace, wanted.failed)
 
 
 def guest_faults(result: guest.GuestRun, wanted: Boot) -> list[str]:
@@ -113,10 +120,11 @@ def guest_faults(result: guest.GuestRun, wanted: Boot) -> list[str]:
     return faults
 
 
-def trace_faults(trace: str, refused: list[str]) -> list[str]:
-    """The function's view: commands came, and those refused are the ones that should be."""
+def trace_faults(trace: str, failed: list[str]) -> list[str]:
+    """The function's view: commands came, and those that failed are the ones that should."""
     lines = [line for line in trace.splitlines() if "CMD" in line]
     if not lines:
         return ["no command reached the function"]
-    found = [match[1] for line in lines if (match := re.search(r"CMD slot=\d+ (\w+)\(.* st=(?!0(x0)?\b)", line))]
-    return [] if found == refused else [f"the function refused {found}, not {refused}"]
+    ends = [re.search(r"CMD slot=\d+ (\w+)\(.*? st=(\S+)", line) for line in lines]
+    found = [f"{end[1]} {end[2]}" if end else "a line that cannot be read" for end in ends if not end or end[2] != "0"]
+    return [] if found == failed else [f"of the commands failed {found}, not {failed}"]

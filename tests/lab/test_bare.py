@@ -16,7 +16,10 @@ SOUND = (
     "still taken: 0 pages for the device, 0 bytes of the heap\r\n"
     "PASS\r\n"
 )
-TRACE = "CMD slot=0 ENABLE_HCA(0x104) opmod=0 inlen=16 outlen=12 st=0\nCMD slot=0 INIT_HCA(0x102) opmod=0 inlen=16 outlen=16 st=0x0\n"
+TRACE = (
+    "CMD slot=0 ENABLE_HCA(0x104) opmod=0 uid=0 inlen=16 outlen=12 st=0\n"
+    "CMD slot=0 INIT_HCA(0x102) opmod=0 uid=0 inlen=16 outlen=16 st=0 key=value\n"
+)
 
 
 class Serial(unittest.TestCase):
@@ -40,7 +43,7 @@ class Serial(unittest.TestCase):
         self.assertEqual(len(self.judged(SOUND + "qemu-system-x86_64: vfio: the device is gone\n")), 1)
 
     def test_other_numbers_are_seen(self) -> None:
-        for old, new in (("1018", "1017"), ("taken: 0", "taken: 1"), ("0 bytes of", "24 bytes of"), ("16 round", "15 round")):
+        for old, new in (("1018", "1017"), ("taken: 0", "taken: 1"), ("0 bytes of", "24 bytes of"), ("16 r", "15 r")):
             with self.subTest(old=old):
                 self.assertEqual(len(self.judged(SOUND.replace(old, new))), 1)
 
@@ -61,14 +64,18 @@ class Trace(unittest.TestCase):
         self.assertEqual(job_bare.trace_faults(TRACE, []), [])
 
     def test_a_command_that_failed_is_seen(self) -> None:
-        for status in ("st=3", "st=0x3", "st=10"):
-            failed = TRACE.replace("st=0x0", status)
+        for status in ("3", "10", "?"):
+            failed = TRACE.replace("st=0 key", f"st={status} key")
             with self.subTest(status=status):
                 self.assertEqual(len(job_bare.trace_faults(failed, [])), 1)
-                self.assertEqual(job_bare.trace_faults(failed, ["INIT_HCA"]), [])
+                self.assertEqual(len(job_bare.trace_faults(failed, ["INIT_HCA 1"])), 1)
+                self.assertEqual(job_bare.trace_faults(failed, [f"INIT_HCA {status}"]), [])
+
+    def test_a_line_that_cannot_be_read_is_seen(self) -> None:
+        self.assertEqual(len(job_bare.trace_faults(TRACE + "CMD slot=zero\n", [])), 1)
 
     def test_a_fault_that_did_not_happen_is_seen(self) -> None:
-        self.assertEqual(len(job_bare.trace_faults(TRACE, ["INIT_HCA"])), 1)
+        self.assertEqual(len(job_bare.trace_faults(TRACE, ["INIT_HCA 3"])), 1)
 
     def test_an_empty_trace_is_seen(self) -> None:
         self.assertEqual(len(job_bare.trace_faults("", [])), 1)
