@@ -93,6 +93,35 @@ fn completion_line(id: &str, input: &Value) -> String {
             n("text_len"),
             n("text_vendor_err_decimal")
         ),
+        // a message library that prints both in decimal
+        "A-033" => {
+            format!("[3] completion failed: status {}, vendor err {}", n("text_status"), n("text_vendor_err_decimal"))
+        }
+        // perftest: the code in hex
+        "A-037" => format!(
+            " Completion with error at client\n Failed status {}: wr_id {} syndrom {:#x}\nscnt=128, ccnt=0",
+            n("text_status"),
+            n("wr_id"),
+            n("text_vendor_hex")
+        ),
+        // the kernel's Ethernet driver: everything in hex
+        "A-038" => format!(
+            "[ 5181.1] mlx5_core 0000:08:00.0 eth2: Error cqe on cqn {:#x}, ci {:#x}, qn {:#x}, opcode {:#x}, syndrome {:#x}, vendor syndrome {:#x}",
+            n("cqn"),
+            n("ci"),
+            n("qn"),
+            n("opcode"),
+            n("syndrome"),
+            n("vendor_syndrome")
+        ),
+        _ => ucx_line(id, input),
+    }
+}
+
+/// What UCX printed, in three ages of its messages.
+fn ucx_line(id: &str, input: &Value) -> String {
+    let n = |key: &str| input[key].as_u64().unwrap_or_else(|| panic!("{id} has {key}"));
+    match id {
         // UCX: two lines, or one in the versions of 2017
         "A-030" => format!(
             "[host-1:481792:0:481792] ib_mlx5_log.c:179  Local protection on mlx5_0:1/IB (synd {:#x} vend {:#x} hw_synd {})\n\
@@ -117,27 +146,6 @@ fn completion_line(id: &str, input: &Value) -> String {
             n("qpn"),
             n("wr_id"),
             n("vendor_err")
-        ),
-        // a message library that prints both in decimal
-        "A-033" => {
-            format!("[3] completion failed: status {}, vendor err {}", n("text_status"), n("text_vendor_err_decimal"))
-        }
-        // perftest: the code in hex
-        "A-037" => format!(
-            " Completion with error at client\n Failed status {}: wr_id {} syndrom {:#x}\nscnt=128, ccnt=0",
-            n("text_status"),
-            n("wr_id"),
-            n("text_vendor_hex")
-        ),
-        // the kernel's Ethernet driver: everything in hex
-        "A-038" => format!(
-            "[ 5181.1] mlx5_core 0000:08:00.0 eth2: Error cqe on cqn {:#x}, ci {:#x}, qn {:#x}, opcode {:#x}, syndrome {:#x}, vendor syndrome {:#x}",
-            n("cqn"),
-            n("ci"),
-            n("qn"),
-            n("opcode"),
-            n("syndrome"),
-            n("vendor_syndrome")
         ),
         _ => panic!("{id}: a new case: in which form does its program print it?"),
     }

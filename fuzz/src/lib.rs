@@ -1,0 +1,6 @@
+//! What the fuzz targets share.
+
+pub mod commands;
+pub mod port;
+pub mod session;
+pub mod views;
