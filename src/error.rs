@@ -191,6 +191,12 @@ impl fmt::Display for Error {
                 "{opcode} could not be delivered: {code}; the device did not accept the command queue entry or its \
                  mailboxes: check that they are mapped for the device, then reset it"
             ),
+            // The first command: it is the way to the device that does not work.
+            Self::Timeout { opcode: opcode @ Opcode::ENABLE_HCA, waiting_for } => write!(
+                f,
+                "{opcode}: {waiting_for}; check that the function is a bus master and that the command queue's memory is \
+                 mapped for it, then reset the device and open it again"
+            ),
             Self::Timeout { opcode, waiting_for } => {
                 write!(f, "{opcode}: {waiting_for}; reset the device and open it again")
             }

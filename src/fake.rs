@@ -13,7 +13,7 @@ use mlx5_hw::platform::{Bar, DmaMem, Platform, PlatformError};
 use crate::dma::Port;
 
 /// I/O addresses are this much above the CPU's.
-pub(crate) const IOVA: u64 = 1 << 52;
+pub(crate) const IOVA: u64 = 0x7f << 56;
 
 #[derive(Default)]
 struct Bench {

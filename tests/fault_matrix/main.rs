@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod cases;
 mod cell;
 mod clean;
 mod faults;
@@ -40,22 +41,22 @@ fn each_cell_ends_as_the_rules_say(title: &str, function: Function, commands: us
 
 #[test]
 fn virtual_function() {
-    each_cell_ends_as_the_rules_say("virtual function", VF, 63);
+    each_cell_ends_as_the_rules_say("virtual function", VF, 66);
 }
 
 #[test]
 fn physical_function() {
-    each_cell_ends_as_the_rules_say("physical function", PF, 64);
+    each_cell_ends_as_the_rules_say("physical function", PF, 67);
 }
 
 #[test]
 fn virtual_function_on_a_platform_without_reset() {
-    each_cell_ends_as_the_rules_say("virtual function, no reset", VF.without_reset(), 63);
+    each_cell_ends_as_the_rules_say("virtual function, no reset", VF.without_reset(), 66);
 }
 
 #[test]
 fn physical_function_on_a_platform_without_reset() {
-    each_cell_ends_as_the_rules_say("physical function, no reset", PF.without_reset(), 64);
+    each_cell_ends_as_the_rules_say("physical function, no reset", PF.without_reset(), 67);
 }
 
 /// Opcodes that the sources of the driver's commands name: those that it can send.

@@ -51,6 +51,10 @@ pub struct Port {
     /// Errors of commands, in order.
     pub failed: Arc<Mutex<Vec<Error>>>,
     pub leaked: Arc<Mutex<Vec<Leaked>>>,
+    /// Memory handed out so far: I/O address, size, alignment asked for.
+    pub allocated: Arc<Mutex<Vec<(u64, usize, usize)>>>,
+    /// Waiting lets no time pass before the device has taken so many commands.
+    pub hold: Arc<AtomicUsize>,
     reset: bool,
 }
 
@@ -63,6 +67,8 @@ impl Port {
             hunger: Arc::default(),
             failed: Arc::default(),
             leaked: Arc::default(),
+            allocated: Arc::default(),
+            hold: Arc::default(),
             reset: function.reset,
         }
     }
@@ -94,7 +100,12 @@ impl Port {
 // SAFETY: hands on what the model gives and takes.
 unsafe impl Platform for Port {
     fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError> {
-        if self.hungry() { Err(PlatformError::NoMemory) } else { self.model.alloc(size, align) }
+        if self.hungry() {
+            return Err(PlatformError::NoMemory);
+        }
+        let mem = self.model.alloc(size, align)?;
+        self.allocated.lock().unwrap().push((mem.iova(), size, align));
+        Ok(mem)
     }
 
     unsafe fn free(&self, mem: DmaMem) {
@@ -130,6 +141,11 @@ unsafe impl Platform for Port {
     }
 
     fn wait(&self, vector: u32, deadline: u64) {
-        self.model.wait(vector, deadline);
+        let hold = self.hold.load(Ordering::Relaxed);
+        if hold != 0 && self.model.commands().len() < hold {
+            std::thread::yield_now();
+        } else {
+            self.model.wait(vector, deadline);
+        }
     }
 }

@@ -297,3 +297,24 @@ fn status_and_syndrome_are_the_head_of_every_output() {
     let head: &dyn Source = &super::Message(words(&[0x03, 0, 0, 0, 0x00, 0xab, 0xcd, 0xef]));
     assert_eq!(head.status(), (Status::BAD_PARAM_ERR, 0x00ab_cdef));
 }
+
+/// Case C-082: addresses keep all of their bits.
+#[test]
+fn addresses_are_written_with_all_64_bits() {
+    let case = case("C-082");
+    let address = u64::from_str_radix(case["input"]["address"].as_str().expect("text").trim_start_matches("0x"), 16);
+    let address = address.expect("an address");
+    let written = case["expected"]["written"].as_str().expect("text").replace(' ', "");
+    let written = unhex(&Value::from(written));
+    let cqc = mlx5_hw::cqc::Cqc::new().with_dbr_addr(address);
+    let create = encoded(&CreateCq { cqc, pas: &[address, address] });
+    // The context's doorbell record address, and the list of pages.
+    for at in [0x10 + 0x38, 0x110, 0x118] {
+        assert_eq!(create[at..at + 8], written, "at {at:#x}");
+    }
+    let mut entry = CmdQueueEntry::new();
+    entry.set_input_mailbox(address & !0x1ff);
+    entry.set_output_mailbox(address & !0x1ff);
+    assert_eq!(bytes(entry.words())[0x8..0x10], (address & !0x1ff).to_be_bytes());
+    assert_eq!(bytes(entry.words())[0x30..0x38], (address & !0x1ff).to_be_bytes());
+}
