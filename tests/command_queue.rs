@@ -448,3 +448,22 @@ fn memory_kept_for_good_is_told_to_the_hook() {
         assert!(!told.is_empty());
     }
 }
+
+/// The number of pages in an answer is the device's: it is not believed beyond what was asked for.
+#[test]
+fn more_pages_in_an_answer_than_there_is_room_for_are_not_looked_for() {
+    let model = model();
+    let device = device(&model);
+    for dword in [4, u32::MAX] {
+        inject(&model, MANAGE_PAGES, Effect::Output { at: 8, dword });
+        let before = device.page_counters();
+        model.inject(Fault::PageRequest(-3));
+        device.service();
+        let after = device.page_counters();
+        assert_eq!((after.failed, after.given, after.unknown), (before.failed + 1, before.given - 3, 0));
+    }
+    inject(&model, MANAGE_PAGES, Effect::Output { at: 8, dword: u32::MAX });
+    let error = device.close().unwrap_err().error;
+    assert!(matches!(error, Error::Protocol { what } if what.contains("MANAGE_PAGES")), "{error:?}");
+    assert_clean(&model, "closed, by a reset");
+}
