@@ -30,6 +30,8 @@ pub fn run(bytes: &[u8]) {
     let model = Model::new(quick);
     let port = Port::new(model, changes);
     let mut config = DeviceConfig::default();
+    // An odd answer may ask for any number: the driver stops here, and the model reads each page through.
+    config.max_pages = 64;
     // The clock is the model's and moves by little steps: long waits would only cost time.
     let waits = &mut config.timeouts;
     for wait in
