@@ -182,9 +182,9 @@ impl fmt::Display for Error {
         match *self {
             Self::Command { opcode, status, syndrome } => write!(
                 f,
-                "{opcode} failed: {} (status {status}, syndrome {syndrome:#x}); check its arguments and the state of the \
-                 objects it names, or quote the syndrome to the vendor's support",
-                status.meaning()
+                "{opcode} failed: {} (status {status}, syndrome {syndrome:#x}); {}, or quote the syndrome to the vendor's support",
+                status.meaning(),
+                advice(status)
             ),
             Self::Delivery { opcode, code } => write!(
                 f,
@@ -234,6 +234,20 @@ impl fmt::Display for Error {
     }
 }
 
+/// What to do about a command that the device has refused.
+const fn advice(status: Status) -> &'static str {
+    match status {
+        Status::INT_ERR => "reset the device and open it again",
+        Status::BAD_OP_ERR => "update the firmware or do without",
+        Status::NOT_READY => "wait and try again",
+        Status::RES_BUSY => "destroy the objects that use it first",
+        Status::LIM_ERR | Status::NO_RES_ERR => {
+            "destroy objects that are not needed, or let the firmware have more memory (max_pages)"
+        }
+        _ => "check its arguments and the state of the objects it names",
+    }
+}
+
 impl fmt::Display for WaitingFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -269,3 +283,31 @@ impl<T> fmt::Display for Returned<T> {
 }
 
 impl<T: fmt::Debug> core::error::Error for Returned<T> {}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    /// Statuses by their numbers in Linux's `device.h` (`MLX5_CMD_STAT_*`).
+    #[test]
+    fn what_to_do_fits_the_status() {
+        for (status, advice) in [
+            (0x1, "reset the device"),
+            (0x2, "update the firmware"),
+            (0x3, "check its arguments"),
+            (0x6, "destroy the objects that use it"),
+            (0x7, "try again"),
+            (0x8, "max_pages"),
+            (0x9, "the state of the objects"),
+            (0xf, "max_pages"),
+            (0xee, "check its arguments"),
+        ] {
+            let error = Error::Command { opcode: Opcode::CREATE_QP, status: Status(status), syndrome: 0x1234 };
+            let words = error.to_string();
+            let after = words.split("0x1234); ").nth(1).unwrap_or_default();
+            assert!(words.starts_with("CREATE_QP") && after.contains(advice), "{status:#x}: {words}");
+        }
+    }
+}

@@ -97,8 +97,13 @@ impl Pages {
                 return Ok(());
             }
             let batch = left.min(BATCH);
-            self.give_batch(control, function, batch, until)?;
             left -= batch;
+            let result = self.give_batch(control, function, batch, until);
+            if left > 0 && matches!(result, Err(Error::Timeout { .. })) {
+                // The firmware may take the batch yet, and then waits for the others.
+                self.request(function, i32::try_from(left).unwrap_or(i32::MAX));
+            }
+            result?;
         }
         Ok(())
     }

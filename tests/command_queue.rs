@@ -20,6 +20,7 @@ use poor::Poor;
 const MS: u64 = 1_000_000;
 const QUERY_ADAPTER: u16 = 0x101;
 const ALLOC_PD: u16 = 0x800;
+const DEALLOC_PD: u16 = 0x801;
 
 fn config() -> DeviceConfig {
     let mut config = DeviceConfig::new(0x1018);
@@ -110,6 +111,25 @@ fn a_queue_full_of_silent_commands_still_serves_pages() {
     assert_eq!(error.errno(), 110);
     device.close().unwrap();
     assert_clean(&model, "closed, by a reset");
+}
+
+/// Those who drop objects do not wait for long: that they get no answer, and no slot, does not say that the firmware has
+/// stopped.
+#[test]
+fn impatient_drops_do_not_make_a_slow_firmware_a_failed_one() {
+    let model = model();
+    let mut config = config();
+    config.timeouts.drop = 2 * MS;
+    let device = open(&model, config).unwrap();
+    let pds: Vec<_> = (0..33).map(|_| device.alloc_pd().unwrap()).collect();
+    model.inject(Fault::Command { at: Match::Every(DEALLOC_PD), effect: Effect::Late(100 * MS) });
+    drop(pds);
+    assert_eq!(device.command_counters().timed_out, 31, "one for each slot but that of the pages");
+    assert_eq!(device.failure(), None);
+    model.step(100 * MS);
+    adapter(&device).unwrap();
+    device.close().unwrap();
+    assert_clean(&model, "closed");
 }
 
 #[test]
@@ -375,7 +395,7 @@ fn page_requests_end_with_the_command_that_waits() {
     let pd = device.alloc_pd().unwrap();
     model.inject(Fault::Command { at: Match::Every(MANAGE_PAGES), effect: Effect::Never });
     // Dropping an object has less time than the page command would have.
-    inject(&model, 0x801, Effect::PageRequest(5));
+    inject(&model, DEALLOC_PD, Effect::PageRequest(5));
     let started = model.now();
     drop(pd);
     assert!(model.now() - started < 4 * MS, "took {} ns", model.now() - started);
@@ -386,6 +406,26 @@ fn page_requests_end_with_the_command_that_waits() {
     assert!(model.now() - started < MS, "took {} ns", model.now() - started);
     device.close().unwrap();
     assert_clean(&model, "closed, by a reset");
+}
+
+/// A request for more pages than one command names goes on when that command is answered, be it after its deadline.
+#[test]
+fn a_page_request_goes_on_behind_a_page_command_that_is_late() {
+    let model = model();
+    let mut config = config();
+    config.timeouts.drop = 2 * MS;
+    let device = open(&model, config).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let before = device.page_counters().given;
+    inject(&model, MANAGE_PAGES, Effect::Late(3 * MS));
+    inject(&model, DEALLOC_PD, Effect::PageRequest(1000));
+    drop(pd);
+    assert!(device.page_counters().given < before + 1000, "the command that waited had no time for all of them");
+    model.step(3 * MS);
+    device.service();
+    assert_eq!((device.page_counters().given, model.firmware_pages()), (before + 1000, before as usize + 1000));
+    device.close().unwrap();
+    assert_clean(&model, "closed");
 }
 
 #[test]

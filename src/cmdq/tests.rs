@@ -354,6 +354,7 @@ fn firmware_that_has_stopped_is_told_from_one_that_forgets() {
     assert!(!waits.overdue(), "an answer lies there");
     assert!(answered.answered(0, true));
     answered.finish(&Blob::new(16, 16)).unwrap();
+    assert!(!waits.overdue(), "one was answered meanwhile");
     drop(waits);
     let one = rig.post(&Blob::new(16, 16));
     assert!(!one.overdue(), "those before it were over when it was posted");

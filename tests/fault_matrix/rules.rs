@@ -113,7 +113,8 @@ impl Outcome {
     pub fn advice(self) -> &'static [&'static str] {
         match self {
             Survived => &[],
-            Refused | NoResources => &["check its arguments"],
+            Refused => &["check its arguments"],
+            NoResources => &["more memory"],
             Undelivered => &["reset it"],
             NoAnswer | Sick => &["reset the device and open it again"],
             NoPages => &["free some"],
