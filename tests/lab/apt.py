@@ -93,17 +93,21 @@ def deb822_entries(text: str) -> list[tuple[str, list[str], str]]:
     return entries
 
 
+def need_tools() -> None:
+    """Says what to do on a machine without apt."""
+    for tool in ("apt-get", "dpkg-deb"):
+        if not shutil.which(tool):
+            raise LabError(
+                f"{tool} is missing: on a machine without apt, set MLX5_LAB_QEMU, MLX5_LAB_KERNEL and "
+                'MLX5_LAB_MODULES to ready files (docs/testing.md, "The lab")'
+            )
+
+
 class Apt:
     """apt-get on an own state folder, which the caller removes."""
 
     def __init__(self, state: Path, source: Source):
         """Downloads the package lists."""
-        for tool in ("apt-get", "dpkg-deb"):
-            if not shutil.which(tool):
-                raise LabError(
-                    f"{tool} is missing: on a machine without apt, set MLX5_LAB_QEMU, MLX5_LAB_KERNEL and "
-                    'MLX5_LAB_MODULES to ready files (docs/testing.md, "The lab")'
-                )
         self.state = state
         self.source = source
         (state / "lists" / "partial").mkdir(parents=True)
@@ -146,9 +150,10 @@ class Apt:
         output = out.decode(errors="replace")
         if code != 0:
             tail = "\n  ".join((output + err).strip().splitlines()[-8:])
+            keys = "" if self.source.signed_by else "; Debian's keys come with the package debian-archive-keyring"
             raise LabError(
                 f"`apt-get {' '.join(words)}` failed. The packages come from {self.source.uri}; MLX5_LAB_MIRROR names "
-                f"another mirror. apt said:\n  {tail}"
+                f"another mirror{keys}. apt said:\n  {tail}"
             )
         return output
 
@@ -181,7 +186,8 @@ def unpack(archives: Path, root: Path) -> None:
     def extract(deb: Path) -> None:
         code, _, err = processes.run(["dpkg-deb", "-x", str(deb), str(root)])
         if code != 0:
-            raise LabError(f"{deb.name} could not be unpacked: {err.strip()}")
+            said = " ".join(err.strip().splitlines()[:2])
+            raise LabError(f"{deb.name} could not be unpacked into {root}: {said}")
 
     debs = sorted(archives.glob("*.deb"))
     if not debs:

@@ -32,7 +32,7 @@ class Kernel:
         vmlinux = self._files.derived / "vmlinux"
         if data[:4] == ELF:
             return self._files.image
-        if not vmlinux.exists():
+        if not is_made_from(vmlinux, self._files.image):
             payload = bzimage_payload(data)
             if payload[:4] != ZSTD or not self._zstd:
                 return self._files.image
@@ -63,7 +63,7 @@ class Kernel:
         if source.suffix == ".ko":
             return source
         plain = self._files.derived / "ko" / f"{name}.ko"
-        if not plain.exists():
+        if not is_made_from(plain, source):
             plain.parent.mkdir(exist_ok=True)
             data = source.read_bytes()
             write_whole(plain, lzma.decompress(data) if source.suffix == ".xz" else self._decompress(data))
@@ -98,6 +98,11 @@ def bzimage_payload(image: bytes) -> bytes:
     offset, length = struct.unpack_from("<II", image, 0x248)
     start = (sectors + 1) * 512 + offset
     return image[start : start + length - 4]
+
+
+def is_made_from(made: Path, source: Path) -> bool:
+    """Whether a file is there that was made from `source` as it is now: kernels get rebuilt in place."""
+    return made.exists() and made.stat().st_mtime_ns >= source.stat().st_mtime_ns
 
 
 def write_whole(path: Path, data: bytes) -> None:

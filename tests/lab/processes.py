@@ -17,6 +17,7 @@ T = TypeVar("T")
 _lock = threading.Lock()
 _live: list[subprocess.Popen[bytes]] = []
 _closed = False
+_first_failure: BaseException | None = None
 
 
 def start(
@@ -72,6 +73,15 @@ def end_all() -> None:
         kill_group(process)
 
 
+def fail(error: BaseException) -> BaseException:
+    """Ends the run; returns its first failure, since those that come later may be its consequences only."""
+    global _first_failure
+    with _lock:
+        _first_failure = _first_failure or error
+    end_all()
+    return _first_failure
+
+
 def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kills a process and those that it started, and waits for it."""
     if process.poll() is None:
@@ -110,7 +120,6 @@ def together(calls: list[Callable[[], T]]) -> list[T]:
             for future in done:
                 future.result()
             return [future.result() for future in futures]
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
-            end_all()
-            raise
+            raise fail(error)  # noqa: B904

@@ -1,6 +1,7 @@
 """Brings QEMU, busybox and the guest kernels into the cache, or takes the files that the environment names."""
 
 import fcntl
+import hashlib
 import os
 import platform
 import re
@@ -63,15 +64,16 @@ def provision(cache: Path, say: Callable[[str], None]) -> tuple[Tools, list[Kern
         raise LabError("the lab runs on Linux on x86-64 only")
     cache.mkdir(parents=True, exist_ok=True)
     own_qemu, own_kernel = os.environ.get("MLX5_LAB_QEMU"), os.environ.get("MLX5_LAB_KERNEL")
-    tools = named_tools(Path(own_qemu)) if own_qemu else None
+    tools = named_tools(own_qemu) if own_qemu else None
     kernels = [named_kernel(Path(own_kernel), cache)] if own_kernel else []
     parts = ([] if tools else ["tools"]) + ([] if kernels else [f"kernel-{name}" for name in KERNELS])
     with locked(cache / "lock"):
         missing = [part for part in parts if not (cache / part).is_dir()]
         if missing:
             fetch(cache, missing, say)
-    tools = tools or unpacked_tools(cache / "tools")
-    check_qemu(tools.qemu)
+    if not tools:
+        tools = unpacked_tools(cache / "tools")
+        check_qemu(tools.qemu)
     return tools, kernels or [unpacked_kernel(cache, name) for name in KERNELS]
 
 
@@ -87,6 +89,7 @@ def fetch(cache: Path, parts: list[str], say: Callable[[str], None]) -> None:
     """Fetches folders of the cache, side by side. A folder gets its name once it is complete."""
     for left in cache.glob("fetching-*"):
         shutil.rmtree(left, ignore_errors=True)
+    apt.need_tools()
     say(f"fetching {', '.join(parts)} into {cache}")
     with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as name:
         work = Path(name)
@@ -124,17 +127,19 @@ def unpacked_tools(root: Path) -> Tools:
     )
 
 
-def named_tools(qemu: Path) -> Tools:
+def named_tools(qemu: str) -> Tools:
     """MLX5_LAB_QEMU, with MLX5_LAB_BUSYBOX or the machine's busybox, and the machine's zstd."""
+    check_qemu([qemu])
     busybox = os.environ.get("MLX5_LAB_BUSYBOX") or shutil.which("busybox")
-    if not busybox:
-        raise LabError("MLX5_LAB_QEMU is set but there is no busybox: set MLX5_LAB_BUSYBOX to a static one")
+    if not busybox or not os.access(busybox, os.X_OK):
+        what = f"{busybox} is no program" if busybox else "there is no busybox"
+        raise LabError(f"MLX5_LAB_QEMU is set but {what}: set MLX5_LAB_BUSYBOX to a static one")
     zstd = shutil.which("zstd")
-    return Tools(qemu=[str(qemu)], zstd=[zstd] if zstd else None, busybox=Path(busybox))
+    return Tools(qemu=[qemu], zstd=[zstd] if zstd else None, busybox=Path(busybox))
 
 
 def check_qemu(qemu: list[str]) -> None:
-    """QEMU must run and be new enough for vfio-user-pci."""
+    """QEMU must run, be new enough for vfio-user-pci, and have been built with it."""
     _, out, err = processes.run([*qemu, "--version"])
     said = out.decode(errors="replace") + err
     version = re.search(r"version (\d+)\.(\d+)", said)
@@ -143,6 +148,9 @@ def check_qemu(qemu: list[str]) -> None:
             f"QEMU {'.'.join(map(str, QEMU_MINIMUM))} or newer is needed, for vfio-user-pci. This one says: "
             f"{said.strip().splitlines()[0] if said.strip() else 'nothing'}"
         )
+    _, out, err = processes.run([*qemu, "-device", "vfio-user-pci,help"])
+    if b"socket" not in out:
+        raise LabError(f"{qemu[0]} was built without the device vfio-user-pci. It says: {err.strip() or 'nothing'}")
 
 
 def named_kernel(image: Path, cache: Path) -> KernelFiles:
@@ -152,7 +160,9 @@ def named_kernel(image: Path, cache: Path) -> KernelFiles:
         raise LabError(
             "MLX5_LAB_KERNEL must name a bzImage or vmlinux, and MLX5_LAB_MODULES its folder lib/modules/VERSION"
         )
-    derived = cache / f"kernel-own-{modules.absolute().name}"
+    # Two builds of one version are two kernels.
+    key = hashlib.sha256(f"{image.absolute()}\n{modules.absolute()}".encode()).hexdigest()[:12]
+    derived = cache / f"kernel-own-{key}"
     derived.mkdir(exist_ok=True)
     return KernelFiles(name="own", image=image, modules=modules, derived=derived)
 

@@ -1,5 +1,7 @@
 """Modules come in the order in which they can be loaded; archives have the form that the kernel reads."""
 
+import lzma
+import os
 import tempfile
 import unittest
 from pathlib import Path
@@ -26,6 +28,7 @@ class Modules(unittest.TestCase):
         for name, needed in {"a-b": ["c", "d"], "c": ["d"], "d": ["built_in"], "e": ["missing"]}.items():
             (root / "kernel" / f"{name}.ko").write_bytes(module(*needed))
         (root / "modules.builtin").write_text("kernel/drivers/built-in.ko\n", encoding="utf-8")
+        self.root = root
         files = KernelFiles("test", root / "vmlinuz", root, root)
         self.kernel = Kernel(files, Tools(qemu=[], zstd=None, busybox=root))
 
@@ -38,6 +41,15 @@ class Modules(unittest.TestCase):
     def test_a_missing_module_is_named(self) -> None:
         with self.assertRaisesRegex(LabError, "6.12.0-test has no module missing"):
             self.kernel.modules(["e"])
+
+    def test_a_module_that_was_built_again_is_unpacked_again(self) -> None:
+        packed = self.root / "kernel" / "f.ko.xz"
+        for age, text in ((100, b"first"), (0, b"second")):
+            packed.write_bytes(lzma.compress(module() + text))
+            now = self.root.stat().st_mtime_ns + 10**9
+            os.utime(packed, ns=(now, now - age * 10**9))
+            kernel = Kernel(self.kernel._files, Tools(qemu=[], zstd=None, busybox=self.root))
+            self.assertTrue(kernel.modules(["f"])[0].read_bytes().endswith(text))
 
     def test_a_module_that_needs_nothing(self) -> None:
         self.assertEqual(dependencies(module()), [])

@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +46,29 @@ class Ends(unittest.TestCase):
             with self.assertRaisesRegex(LabError, "first"):
                 self.processes.together([fail, sleep])
         self.assertEqual(codes, [-9])
+
+    def test_the_first_failure_is_told_and_not_what_came_of_it(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            fifo = Path(folder) / "fifo"
+            subprocess.run(["mkfifo", str(fifo)], check=True)
+
+            def fail() -> None:
+                fifo.read_text(encoding="utf-8")
+                raise LabError("the disk is full")
+
+            suffered = threading.Event()
+
+            def suffer() -> None:
+                code = self.processes.run(["sh", "-c", f"echo up > {fifo}; exec {' '.join(SLEEP)}"])[0]
+                suffered.set()
+                raise LabError(f"killed with {code}")
+
+            # It fails first, but its failure arrives last: a neighbour of its own takes longer to end.
+            def unpack() -> None:
+                self.processes.together([fail, lambda: suffered.wait(60)])
+
+            with self.assertRaisesRegex(LabError, "the disk is full"):
+                self.processes.together([suffer, unpack])
 
     def test_children_of_a_process_end_with_it(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
