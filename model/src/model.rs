@@ -254,6 +254,19 @@ impl Model {
         self.lock().cmdif.records.clone()
     }
 
+    /// Calls `hear` with each command from now on, all of them, when it completes, and with one that does not when a reset
+    /// drops it. The device stands still meanwhile: `hear` must not use this model.
+    pub fn trace(&self, hear: impl FnMut(&CommandRecord) + Send + 'static) {
+        self.lock().cmdif.listener = Some(Box::new(hear));
+    }
+
+    /// Ends [`trace`](Self::trace): it is told of the commands that have not completed, and is dropped.
+    pub fn end_trace(&self) {
+        let mut dev = self.lock();
+        dev.cmdif.tell_pending();
+        dev.cmdif.listener = None;
+    }
+
     /// Memory that the driver has allocated and not freed: ranges and bytes.
     pub fn dma_outstanding(&self) -> (usize, usize) {
         self.lock().dma.outstanding()
@@ -318,10 +331,10 @@ impl Model {
         (dev.config.bar_size, dev.config.vectors)
     }
 
-    /// Commands taken, as many as are kept.
+    /// Commands taken.
     #[cfg(feature = "serve")]
-    pub(crate) fn command_count(&self) -> usize {
-        self.lock().cmdif.records.len()
+    pub(crate) fn command_count(&self) -> u64 {
+        self.lock().cmdif.count
     }
 
     /// Objects that are alive, in words.

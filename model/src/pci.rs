@@ -12,6 +12,8 @@ const DEVCTL: usize = PCIE + 8;
 const FLR: u16 = 1 << 15;
 /// Link of 16 lanes at 8 GT/s: width and speed, where both link registers have them.
 const LINK: u32 = 16 << 4 | 3;
+/// The same speed and the two below it as a set. Without it, only speeds up to 5 GT/s are believed.
+const SPEEDS: u32 = 0b111 << 1;
 /// Command register: memory space, bus master, INTx disable.
 const COMMAND: usize = 0x04;
 const MEMORY: u16 = 1 << 1;
@@ -72,6 +74,8 @@ impl ConfigSpace {
         put32(b, PCIE + 4, 1 << 28 | 1 << 15); // device capabilities: function-level reset, role-based errors
         put32(b, PCIE + 0xc, LINK | 0b11 << 10); // link capabilities, with power states
         put16(b, PCIE + 0x12, LINK as u16); // link status
+        put32(b, PCIE + 0x2c, SPEEDS); // link capabilities 2
+        put16(b, PCIE + 0x30, 3); // link control 2: target speed
         b[MSIX..MSIX + 2].copy_from_slice(&[0x11, 0]);
         put16(b, MSIX + 2, config.vectors.clamp(1, MOST_VECTORS) as u16 - 1);
         put32(b, MSIX + 4, MSIX_TABLE);

@@ -1,8 +1,10 @@
 //! `mlx5-model serve`.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mlx5_model::serve::{Report, Server};
 use mlx5_model::{DEVICE_ID_CX5_PF, Fault, Model, ModelConfig};
@@ -41,7 +43,7 @@ pub(super) struct Args {
     /// Something that goes wrong; may be given more than once
     #[arg(long, value_name = "SPEC", value_parser = fault::parse, long_help = fault::HELP)]
     fault: Vec<Fault>,
-    /// Write a line for each command to this file
+    /// Write a line for each command to this file, as it completes
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Write the report to this file instead of the standard output
@@ -103,56 +105,84 @@ fn config(args: &Args) -> ModelConfig {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    // From here on a signal waits until there is a thread that hears it.
+    let signals = Signals::new([SIGTERM, SIGINT]);
+    let signals = signals.map_err(|error| Failure::Job(format!("catching signals: {error}")))?;
     let model = Model::new(config(args));
     let server = Server::bind(&model, &args.socket).map_err(|error| Failure::Usage(error.to_string()))?;
     for fault in &args.fault {
         model.inject(*fault);
     }
-    end_on_signal(&model, args)?;
+    let trace = args.trace.as_deref().map(|path| Trace::begin(&model, path)).transpose()?;
+    end_on_signal(signals, &model, args, trace.clone());
     anstream::eprintln!("waiting for a client on {}", args.socket.display());
     let served = server.run();
     let report = match &served {
         Ok(report) => report.clone(),
         Err(_) => Report::of(&model),
     };
-    write_out(&model, &report, args)?;
+    let written = write_out(&model, &report, args, trace.as_ref());
     served.map_err(|error| Failure::Job(error.to_string()))?;
+    written?;
     judge(&report)
 }
 
 /// A signal ends the server with the same report.
-fn end_on_signal(model: &Model, args: &Args) -> Result<(), Failure> {
-    let signals = Signals::new([SIGTERM, SIGINT]);
-    let mut signals = signals.map_err(|error| Failure::Job(format!("catching signals: {error}")))?;
+fn end_on_signal(mut signals: Signals, model: &Model, args: &Args, trace: Option<Trace>) {
     let (model, args) = (model.clone(), args.clone());
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
             // It may be gone already.
             let _ = fs::remove_file(&args.socket);
             let report = Report::of(&model);
-            let ended = write_out(&model, &report, &args).and_then(|()| judge(&report));
+            let ended = write_out(&model, &report, &args, trace.as_ref()).and_then(|()| judge(&report));
             process::exit(super::exit_code(ended).into());
         }
     });
-    Ok(())
 }
 
-fn write_out(model: &Model, report: &Report, args: &Args) -> Result<(), Failure> {
-    if let Some(path) = &args.trace {
-        let lines: String = model.commands().iter().map(|command| format!("{command}\n")).collect();
-        write_file(path, &lines)?;
+/// A file that gets a line for each command.
+#[derive(Clone)]
+struct Trace {
+    path: PathBuf,
+    /// The first error; no line is written after it.
+    broken: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl Trace {
+    fn begin(model: &Model, path: &Path) -> Result<Self, Failure> {
+        let file = File::create(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        let trace = Self { path: path.into(), broken: Arc::default() };
+        let broken = trace.broken.clone();
+        model.trace(move |command| {
+            let mut broken = broken.lock().unwrap_or_else(PoisonError::into_inner);
+            if broken.is_none() {
+                // One write a line, unbuffered: whoever reads the file sees whole lines, also after a kill.
+                *broken = (&file).write_all(format!("{command}\n").as_bytes()).err();
+            }
+        });
+        Ok(trace)
     }
+
+    fn end(&self, model: &Model) -> Result<(), Failure> {
+        model.end_trace();
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        broken.map_or(Ok(()), |error| Err(cannot_write(&self.path, &error)))
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    Failure::Job(format!("writing {}: {error}", path.display()))
+}
+
+/// Ends the trace and reports.
+fn write_out(model: &Model, report: &Report, args: &Args, trace: Option<&Trace>) -> Result<(), Failure> {
+    let traced = trace.map_or(Ok(()), |trace| trace.end(model));
     match &args.report {
-        Some(path) => write_file(path, &report.to_string()),
-        None => {
-            anstream::print!("{report}");
-            Ok(())
-        }
+        Some(path) => fs::write(path, report.to_string()).map_err(|error| cannot_write(path, &error))?,
+        None => anstream::print!("{report}"),
     }
-}
-
-fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| Failure::Job(format!("writing {}: {error}", path.display())))
+    traced
 }
 
 fn judge(report: &Report) -> Result<(), Failure> {

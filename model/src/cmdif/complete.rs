@@ -26,11 +26,13 @@ impl Device {
         let entry = finish_entry(&pending, self.hca.answer_signature());
         let from = if pending.overlong { 0 } else { 0x20 };
         if self.dma_write("command entry", at + from as u64, &entry[from..]).is_err() {
+            self.cmdif.tell(pending.record, pending.place);
             return;
         }
-        self.note_done(&pending);
+        let (eqn, event_delay) = (pending.eqn, pending.event_delay);
+        self.note_done(pending);
         let event = Event::command(1 << slot);
-        match (pending.eqn, pending.event_delay) {
+        match (eqn, event_delay) {
             (Some(eqn), None) => eq::post(self, eqn, event),
             (Some(eqn), Some(ns)) => self.clock.after(ns, Due::Event(Late { eqn, event })),
             (None, _) => (),
@@ -38,16 +40,17 @@ impl Device {
         release_held(self);
     }
 
-    fn note_done(&mut self, pending: &Pending) {
+    fn note_done(&mut self, pending: Pending) {
         let now = self.clock.now();
         let succeeded = pending.delivery == 0 && u8_at(&pending.output, 0) == 0;
         let answer = if succeeded { detail::of_output(self, &pending.input, &pending.output) } else { Vec::new() };
-        let Some(record) = pending.record.and_then(|index| self.cmdif.records.get_mut(index)) else { return };
+        let mut record = pending.record;
         record.done = Some(now);
         record.delivery = pending.delivery;
         record.status = u8_at(&pending.output, 0);
         record.syndrome = be32(&pending.output, 4);
         record.details.extend(answer);
+        self.cmdif.tell(record, pending.place);
     }
 }
 

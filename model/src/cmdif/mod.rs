@@ -33,9 +33,15 @@ pub(crate) struct CommandInterface {
     slots: [Option<Pending>; SLOTS as usize],
     tickets: u64,
     /// Commands taken since the model was made.
-    count: u64,
+    pub(crate) count: u64,
+    /// The first of them.
     pub(crate) records: Vec<CommandRecord>,
+    /// Who is told of each command at its end.
+    pub(crate) listener: Option<Listener>,
 }
+
+/// Hears of a command.
+pub(crate) type Listener = Box<dyn FnMut(&CommandRecord) + Send>;
 
 /// Why a command that was taken does not complete in the ordinary way.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,7 +74,9 @@ struct Pending {
     hold: Hold,
     /// More output is written than was asked for.
     overlong: bool,
-    record: Option<usize>,
+    record: CommandRecord,
+    /// Its place among the records, while there is room.
+    place: Option<usize>,
 }
 
 type Delivered<T> = Result<T, (u8, &'static str)>;
@@ -77,12 +85,41 @@ impl CommandInterface {
     /// Forgets the queue and all commands: a reset.
     pub(crate) fn reset(&mut self) {
         self.queue = None;
-        self.slots = Default::default();
+        self.abandon();
     }
 
     /// Forgets the commands that have not completed: the function has lost the bus.
     pub(crate) fn abandon(&mut self) {
+        self.tell_pending();
         self.slots = Default::default();
+    }
+
+    /// Tells of the commands that have not completed.
+    pub(crate) fn tell_pending(&mut self) {
+        let Some(listener) = &mut self.listener else { return };
+        let mut pending: Vec<&Pending> = self.slots.iter().flatten().collect();
+        pending.sort_by_key(|pending| pending.ticket);
+        pending.into_iter().for_each(|pending| listener(&pending.record));
+    }
+
+    /// Notes a command that was taken; its place among the records, while there is room.
+    fn keep(&mut self, record: &CommandRecord) -> Option<usize> {
+        let place = self.records.len();
+        if place >= MAX_RECORDS {
+            return None;
+        }
+        self.records.push(record.clone());
+        Some(place)
+    }
+
+    /// A command has ended.
+    fn tell(&mut self, record: CommandRecord, place: Option<usize>) {
+        if let Some(listener) = &mut self.listener {
+            listener(&record);
+        }
+        if let Some(kept) = place.and_then(|place| self.records.get_mut(place)) {
+            *kept = record;
+        }
     }
 
     fn busy(&self) -> bool {
@@ -131,6 +168,8 @@ fn take(dev: &mut Device, queue: u64, slot: u8) {
     dev.cmdif.tickets += 1;
     dev.cmdif.count += 1;
     let mut pending = Pending {
+        record: unread(dev, slot, &entry),
+        place: None,
         ticket: dev.cmdif.tickets,
         input: Vec::new(),
         in_blocks: Vec::new(),
@@ -141,14 +180,17 @@ fn take(dev: &mut Device, queue: u64, slot: u8) {
         event_delay: None,
         hold: Hold::None,
         overlong: false,
-        record: None,
         entry,
     };
     if let Err((status, words)) = fetch(dev, &mut pending) {
         pending.delivery = status;
         dev.violate(ViolationKind::CommandDelivery, format!("slot {slot}: {words} (delivery status {status:#x})"));
     }
-    pending.record = record(dev, slot, &pending);
+    pending.record.delivery = pending.delivery;
+    if pending.delivery == 0 {
+        pending.record.details = detail::of_input(dev, &pending.input);
+    }
+    pending.place = dev.cmdif.keep(&pending.record);
     begin(dev, slot, pending);
 }
 
@@ -223,29 +265,25 @@ fn chain(
     Ok(data)
 }
 
-fn record(dev: &mut Device, slot: u8, pending: &Pending) -> Option<usize> {
-    if dev.cmdif.records.len() >= MAX_RECORDS {
-        return None;
-    }
-    let input = pending.entry.inline_input();
+/// What the entry says of its command.
+fn unread(dev: &Device, slot: u8, entry: &Entry) -> CommandRecord {
+    let input = entry.inline_input();
     let opcode = be16(input, 0);
-    let details = if pending.delivery == 0 { detail::of_input(dev, &pending.input) } else { Vec::new() };
-    dev.cmdif.records.push(CommandRecord {
+    CommandRecord {
         slot,
         opcode,
         name: command::name(opcode).unwrap_or("UNKNOWN"),
         op_mod: be16(input, 6),
         uid: be16(input, 2),
-        in_len: pending.entry.in_len() as u32,
-        out_len: pending.entry.out_len() as u32,
-        delivery: pending.delivery,
+        in_len: entry.in_len() as u32,
+        out_len: entry.out_len() as u32,
+        delivery: 0,
         status: 0,
         syndrome: 0,
-        details,
+        details: Vec::new(),
         taken: dev.clock.now(),
         done: None,
-    });
-    Some(dev.cmdif.records.len() - 1)
+    }
 }
 
 /// Lets a fault act on the command, executes it, and arranges its completion.
@@ -254,6 +292,7 @@ fn begin(dev: &mut Device, slot: u8, mut pending: Pending) {
     let opcode = be16(pending.entry.inline_input(), 0);
     let fault = dev.faults.take(opcode, count);
     if fault == Some(Effect::Removed) {
+        dev.cmdif.slots[usize::from(slot)] = Some(pending);
         dev.remove();
         return;
     }

@@ -9,8 +9,8 @@ use crate::violation::Violation;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Commands that the device has taken, at most 65,536.
-    pub commands: usize,
+    /// Commands that the device has taken.
+    pub commands: u64,
     /// The rules that were broken.
     pub violations: Vec<Violation>,
     /// Objects that are alive, in words; `None` for none. Not a violation in itself: a reset drops them.

@@ -32,12 +32,13 @@ pub const CONFIG: u32 = 7;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// A function that is served on a thread, and a client that is connected to it.
+/// A client, and the function that is served to it on a thread.
 pub struct Client {
+    /// The function; nobody's when another process serves.
     pub model: Model,
     stream: UnixStream,
     id: u16,
-    server: JoinHandle<Result<Report, ServeError>>,
+    server: Option<JoinHandle<Result<Report, ServeError>>>,
 }
 
 /// A path for a socket that no other test uses.
@@ -57,12 +58,20 @@ pub fn connect(path: &Path) -> UnixStream {
 impl Client {
     /// Serves a function, connects, and agrees on the version.
     pub fn new(config: ModelConfig) -> Self {
-        let mut client = Self::silent(config);
+        Self::silent(config).greet()
+    }
+
+    /// Connects to another process, and agrees on the version.
+    pub fn of_process(path: &Path) -> Self {
+        Self { model: Model::default(), stream: connect(path), id: 0, server: None }.greet()
+    }
+
+    fn greet(mut self) -> Self {
         let (major, minor) = ([0, 0], [0, 0]);
         let version = [&major[..], &minor, b"{\"capabilities\":{\"max_msg_fds\":16}}\0"].concat();
-        let reply = client.call(VERSION, &version, &[]).unwrap();
+        let reply = self.call(VERSION, &version, &[]).unwrap();
         assert_eq!(reply[..4], [0; 4], "version 0.0");
-        client
+        self
     }
 
     /// Serves a function and connects, without a word.
@@ -70,7 +79,7 @@ impl Client {
         let (model, path) = (Model::new(config), socket_path());
         let server = Server::bind(&model, &path).unwrap();
         let server = std::thread::spawn(move || server.run());
-        Self { model, stream: connect(&path), id: 0, server }
+        Self { model, stream: connect(&path), id: 0, server: Some(server) }
     }
 
     /// Sends a message; `size` is what its header says.
@@ -152,6 +161,6 @@ impl Client {
     /// Disconnects and returns how the server ended.
     pub fn end(self) -> Result<Report, ServeError> {
         drop(self.stream);
-        self.server.join().expect("the server does not panic")
+        self.server.expect("served here").join().expect("the server does not panic")
     }
 }

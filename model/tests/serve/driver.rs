@@ -45,7 +45,10 @@ pub struct Driver {
 
 impl Driver {
     pub fn new(config: ModelConfig) -> Self {
-        let mut client = Client::new(config);
+        Self::over(Client::new(config))
+    }
+
+    pub fn over(mut client: Client) -> Self {
         let file = memory(BYTES);
         client.map((IOVA, BYTES), 3, Some((&file, 0))).unwrap();
         let mut driver = Self { client, file };

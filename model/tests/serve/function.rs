@@ -25,6 +25,10 @@ fn a_client_finds_regions_interrupts_and_configuration_space() {
     assert_eq!(reply[12..16], 8_u32.to_le_bytes());
     assert_eq!(client.read(CONFIG, 0, 4).unwrap(), [0xb3, 0x15, 0x18, 0x10]);
     assert_eq!(client.read(CONFIG, 4, 2).unwrap(), [0, 0], "memory space and bus mastering are off");
+    // The link: 16 lanes at 8 GT/s, now and at most. Linux believes that speed only of a function that lists its speeds.
+    assert_eq!(client.read(CONFIG, 0x60 + 0x0c, 2).unwrap(), [0x03, 0x0d]);
+    assert_eq!(client.read(CONFIG, 0x60 + 0x12, 2).unwrap(), [0x03, 0x01]);
+    assert_eq!(client.read(CONFIG, 0x60 + 0x2c, 4).unwrap(), [0b1110, 0, 0, 0]);
     client.write(CONFIG, 0x10, &[0xff; 4]);
     client.write(CONFIG, 0x14, &[0xff; 4]);
     assert_eq!(client.read(CONFIG, 0x10, 8).unwrap(), [0x0c, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0xff]);

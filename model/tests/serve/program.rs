@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use mlx5_model::serve::{ServeError, Server};
 use mlx5_model::{Model, ModelConfig};
 
-use crate::client::{connect, socket_path};
+use crate::client::{CONFIG, Client, connect, socket_path};
+use crate::driver::Driver;
 
 fn program(socket: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx5-model"));
@@ -37,7 +38,16 @@ fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
 }
 
-fn ended(child: Child) -> (Option<i32>, String) {
+/// Exit code and output of a program that ends by itself.
+fn ended(mut child: Child) -> (Option<i32>, String) {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it does not end: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     (status.code(), text(&stdout) + &text(&stderr))
 }
@@ -71,6 +81,76 @@ fn it_reports_when_a_signal_ends_it() {
         fs::remove_file(report).unwrap();
         fs::remove_file(trace).unwrap();
     }
+}
+
+/// What the program has written to its trace, as soon as it has `lines` lines.
+fn traced(path: &Path, lines: usize) -> String {
+    let start = Instant::now();
+    loop {
+        let text = fs::read_to_string(path).unwrap();
+        if text.lines().count() >= lines || start.elapsed() > Duration::from_secs(60) {
+            return text;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn the_trace_of_a_server_that_is_killed_has_all_that_completed() {
+    let socket = socket_path();
+    let trace = socket.with_extension("trace");
+    let mut child = serve(&socket, &["--trace", trace.to_str().unwrap(), "--fault", "never:QUERY_ISSI"]);
+    let mut d = Driver::over(Client::of_process(&socket));
+    d.command(0x104, &[0; 8], 12);
+    d.post(&[[0x01, 0x0a, 0, 0].as_slice(), &[0; 12]].concat(), 112);
+    let text = traced(&trace, 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(text, "CMD slot=0 ENABLE_HCA(0x104) opmod=0 uid=0 inlen=16 outlen=12 st=0\n");
+    assert_eq!(fs::read_to_string(&trace).unwrap(), text);
+    fs::remove_file(trace).unwrap();
+    fs::remove_file(socket).unwrap();
+}
+
+#[test]
+fn a_command_that_never_completes_is_traced_when_it_is_dropped_or_the_server_ends() {
+    let never = "CMD slot=0 ENABLE_HCA(0x104) opmod=0 uid=0 inlen=16 outlen=12 st=?\n";
+    for end in ["reset", "signal", "disconnect", "removed"] {
+        let socket = socket_path();
+        let trace = socket.with_extension("trace");
+        let fault = if end == "removed" { "removed:ENABLE_HCA" } else { "never:ENABLE_HCA" };
+        let child = serve(&socket, &["--trace", trace.to_str().unwrap(), "--fault", fault]);
+        let mut d = Driver::over(Client::of_process(&socket));
+        d.post(&[[0x01, 0x04, 0, 0].as_slice(), &[0; 12]].concat(), 12);
+        d.client.register(0);
+        match end {
+            "reset" => d.client.write(CONFIG, 0x68, &[0, 0x80]),
+            "signal" => signal(&child, "TERM"),
+            _ => (),
+        }
+        if end == "reset" || end == "removed" {
+            assert_eq!(traced(&trace, 1), never, "{end}");
+        }
+        drop(d);
+        let (code, out) = ended(child);
+        assert_eq!((code, fs::read_to_string(&trace).unwrap().as_str()), (Some(0), never), "{end}: {out}");
+        fs::remove_file(trace).unwrap();
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_said_and_does_not_stop_the_server() {
+    let socket = socket_path();
+    let (code, out) = ended(program(&socket, &["--trace", "/nowhere/at/all.log"]).spawn().unwrap());
+    assert_eq!(code, Some(2), "{out}");
+    assert!(out.contains("/nowhere/at/all.log") && !socket.exists(), "{out}");
+    let child = serve(&socket, &["--trace", "/dev/full"]);
+    let mut d = Driver::over(Client::of_process(&socket));
+    d.command(0x104, &[0; 8], 12);
+    drop(d);
+    let (code, out) = ended(child);
+    assert_eq!(code, Some(1), "{out}");
+    assert!(out.contains("violations  0") && out.contains("error: writing /dev/full"), "{out}");
 }
 
 #[test]
