@@ -184,3 +184,85 @@ impl Drop for DmaRegion {
         unsafe { self.port.platform.free(mem) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicUsize;
+
+    use mlx5_hw::platform::PlatformError;
+
+    use super::*;
+    use crate::fake::Fake;
+
+    /// A platform that can reset, and counts the mappings it ends.
+    #[derive(Default)]
+    struct Resets {
+        fake: Fake,
+        unmapped: AtomicUsize,
+    }
+
+    // SAFETY: memory comes from the fake and goes back to it.
+    unsafe impl Platform for Resets {
+        fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError> {
+            self.fake.alloc(size, align)
+        }
+
+        unsafe fn free(&self, mem: DmaMem) {
+            // SAFETY: the caller promises the same.
+            unsafe { self.fake.free(mem) }
+        }
+
+        fn now(&self) -> u64 {
+            0
+        }
+
+        fn relax(&self) {}
+
+        unsafe fn unmap(&self, _: u64, _: usize) -> Result<(), PlatformError> {
+            self.unmapped.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn reset(&self) -> Result<(), PlatformError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reset_ends_what_was_kept_and_what_is_kept_after_it_at_once() {
+        let platform = Arc::new(Resets::default());
+        let port = Arc::new(Port::new(platform.clone(), Box::new(Fake::default()), None));
+        let lent = || {
+            let mut mem = port.alloc(4096, 4096).unwrap();
+            mem.lend("ring");
+            mem
+        };
+        let counts = || (platform.fake.live(), platform.unmapped.load(Ordering::Relaxed), port.leaked().len());
+        let outlives = lent();
+        drop(lent());
+        port.keep("mapping", 0x1000, 4096);
+        assert_eq!(counts(), (2, 0, 2));
+        port.reset().unwrap();
+        assert_eq!(counts(), (1, 1, 0));
+        assert_eq!(outlives.kept(), None);
+        drop(outlives);
+        port.keep("mapping", 0x2000, 4096);
+        assert_eq!(counts(), (0, 2, 0));
+    }
+
+    /// A platform that goes might unmap or reuse all of its memory.
+    #[test]
+    fn a_platform_outlives_memory_that_the_device_keeps_for_good() {
+        for kept in [true, false] {
+            let platform = Arc::new(Fake::default());
+            let stays = Arc::downgrade(&platform);
+            let port = Arc::new(Port::new(platform, Box::new(Fake::default()), None));
+            let mut mem = port.alloc(4096, 4096).unwrap();
+            if kept {
+                mem.lend("ring");
+            }
+            drop((mem, port));
+            assert_eq!(stays.upgrade().is_some(), kept);
+        }
+    }
+}

@@ -229,7 +229,8 @@ fn threads_share_the_queue() {
             run(&device, &DeallocPd { pd }).unwrap();
         }
         let counters = device.command_counters();
-        assert_eq!((counters.timed_out, counters.stray_events), (0, 0));
+        // One thread may take an answer for one without an event while another has the event in its hands.
+        assert!(counters.timed_out == 0 && counters.stray_events <= counters.lost_events, "{counters:?}");
         device.close().unwrap();
         drop(thread);
         assert_clean(&model, "closed");

@@ -61,7 +61,8 @@ impl Qp {
     /// # Errors
     /// `Invalid` (EINVAL) for a transition that is not there, a required attribute missing from `mask`, one in it that does not
     /// belong there, a value out of range, a `cur_qp_state` that is not the state;
-    /// `Unsupported` (EOPNOTSUPP) for alternate paths, for remote atomics on a device without and for transitions that verbs define but that are not built;
+    /// `Unsupported` (EOPNOTSUPP) for alternate paths, for remote atomics on a device without (told once there is room for
+    /// some: `max_dest_rd_atomic`), and for transitions that verbs define but that are not built;
     /// what the device answers, with the queue pair in the state it was. After a command without an answer the device may have
     /// moved on all the same: [`query`](Self::query) tells, and destroying the queue pair is always right.
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
@@ -327,6 +328,16 @@ fn log_floor(n: u8) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Modes as the headers number them: `MLX5_ATOMIC_MODE_IB_COMP`, `_8B`, `_16B`.
+    #[test]
+    fn the_peers_atomics_are_of_the_devices_mode() {
+        for mode in [1, 3, 4] {
+            let context = |access| base(access, Some(AtomicMode(mode))).map(|qpc| (qpc.rae(), qpc.atomic_mode()));
+            assert_eq!(context(AccessFlags::REMOTE_ATOMIC), Ok((true, u32::from(mode))));
+            assert_eq!(context(AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE), Ok((false, 0)));
+        }
+    }
 
     #[test]
     fn source_ports_are_dynamic_ports() {

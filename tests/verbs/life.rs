@@ -319,6 +319,26 @@ fn memory_that_the_device_may_hold_is_kept_and_named() {
     }
 }
 
+/// A queue pair that the device may have made goes on writing its user index into CQEs: no other may have that.
+#[test]
+fn the_user_index_of_a_queue_pair_that_may_exist_is_not_used_again() {
+    let index_after = |effect: Option<Effect>| {
+        let (port, dev) = open();
+        let (pd, cq) = (dev.alloc_pd().unwrap(), dev.create_cq(7, 0, 0).unwrap());
+        if let Some(effect) = effect {
+            port.model.inject(Fault::Command { at: Match::Opcode(CREATE_QP), effect });
+            pd.create_qp(&mut mlx5::QpInitAttr::new(&cq, &cq, SIZES)).unwrap_err();
+        }
+        let qp = create_qp(&pd, &cq, &cq, SIZES);
+        // SAFETY: the command only reads.
+        let qpc = unsafe { dev.general_cmd(&mlx5::hw::cmd::QueryQp { qpn: qp.qp_num() }) }.unwrap();
+        qpc.user_index()
+    };
+    let first = index_after(None);
+    assert_ne!(index_after(Some(Effect::Never)), first, "nobody knows");
+    assert_eq!(index_after(Some(Effect::Status { status: 0x3, syndrome: 1 })), first, "there is none");
+}
+
 #[test]
 fn the_callers_memory_stays_mapped_while_the_device_may_hold_it() {
     for (opcode, making) in [(CREATE_MKEY, true), (DESTROY_MKEY, false)] {
