@@ -5,8 +5,8 @@ use mlx5_model::{Effect, Fault, Match, opcode_named};
 pub(super) const HELP: &str = "\
 Something that goes wrong; may be given more than once.
 
-To a command, which is named as in the PRM (CREATE_EQ), by opcode (0x301) or by its place (#5); the next one of that name, or
-each with a * behind it (CREATE_EQ*):
+To a command, which is named as in the PRM (CREATE_EQ), by opcode (0x301) or by its place
+(#5); the next one of that name, or each with a * behind it (CREATE_EQ*):
   never:COMMAND                    it never completes
   late:COMMAND=TIME                it completes that much later
   after-next:COMMAND               it completes after the next command
@@ -14,10 +14,10 @@ each with a * behind it (CREATE_EQ*):
   delivery:COMMAND=STATUS          it is not delivered
   event-lost:COMMAND               it completes without its event
   event-late:COMMAND=TIME          its event comes that much later
-  pages:COMMAND=N                  firmware asks for N pages first (gives back, when negative)
-  overtaken:COMMAND=N              it asks for N pages, and completes after the next command
+  pages:COMMAND=N                  firmware asks for N pages first (below 0: gives back)
+  overtaken:COMMAND=N              it asks for N pages, completes after the next
   overlong:COMMAND                 it writes more output than was asked for
-  removed:COMMAND                  the function is gone from then on: reads return all ones
+  removed:COMMAND                  the function is gone from then on: all ones
   health:COMMAND=SYNDROME[/SEVERITY[/reset]]
                                    the health buffer shows this from then on
 

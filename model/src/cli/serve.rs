@@ -52,7 +52,7 @@ pub(super) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Serves one client until it disconnects, or until SIGTERM or SIGINT; then reports what its driver did.
+Serves one client until it disconnects, or until SIGTERM or SIGINT; then reports what it did.
 Exit code 0: no violation. 1: violations, or the connection broke. 2: wrong arguments.
 
 Examples:

@@ -14,11 +14,11 @@ const ONLY_B: Style = AnsiColor::Green.on_default();
 const OTHER: Style = AnsiColor::Yellow.on_default();
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-#[group(required = true, multiple = true)]
+#[command(after_help = EXAMPLES, group(clap::ArgGroup::new("task").required(true).args(["diff", "show"])))]
+#[group(skip)]
 pub(super) struct Args {
     /// Compare two traces by meaning; exit code 1 when they differ
-    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "show")]
+    #[arg(long, num_args = 2, value_names = ["A", "B"])]
     diff: Vec<PathBuf>,
     /// Show a trace as a table
     #[arg(long, value_name = "FILE")]
@@ -37,12 +37,14 @@ Examples:
   mlx5-model trace --diff linux.log ours.log
   mlx5-model trace --diff linux.log ours.log --ignore lengths,QUERY_ADAPTER,intr
 
-A trace has one line a command, as `serve --trace` writes it; other lines are passed over. Slots, times, addresses and
-numbers of objects are not compared, but that commands work on the same objects is.
+A trace has one line a command, as `serve --trace` writes it; other lines are passed over.
+Slots, times, addresses and numbers of objects are not compared, but that commands work on the
+same objects is.
 
 Kinds of differences: only-a, only-b, order, lengths, inputs, answers, status, objects.
 
-Exit codes: 0 the traces say the same, 1 they differ, 2 a file could not be read or has no command in it.";
+Exit codes: 0 the traces say the same, 1 they differ, 2 a file could not be read or has no
+command in it.";
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(path) = &args.show {

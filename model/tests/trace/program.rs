@@ -65,3 +65,13 @@ fn a_trace_is_shown_as_a_table_whose_columns_line_up() {
     assert_eq!(column(lines[0], "seconds"), column(lines[1], "0.500000"));
     assert_eq!(column(lines[0], " out").unwrap(), column(lines[2], " 12").unwrap());
 }
+
+#[test]
+fn a_missing_task_is_asked_for_and_nothing_else_is() {
+    let (code, _, error) = run(&["--json"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("<--diff <A> <B>|--show <FILE>>"), "{error}");
+    let (code, _, error) = run(&["--diff", "a", "b", "--show", "c"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("cannot be used with"), "{error}");
+}
