@@ -6,6 +6,7 @@ mod fault;
 mod serve;
 mod trace;
 
+use std::io;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
@@ -43,6 +44,14 @@ enum Failure {
     Usage(String),
     /// The job failed: exit code 1.
     Job(String),
+    /// The output could not be written: exit code 1, without a word when whoever read it has left.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
 }
 
 /// Runs the program with the arguments of the process.
@@ -58,6 +67,8 @@ pub fn main() -> ExitCode {
 fn exit_code(result: Result<(), Failure>) -> u8 {
     let (code, message) = match result {
         Ok(()) => return 0,
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return 1,
+        Err(Failure::Output(error)) => (1, format!("writing the output: {error}")),
         Err(Failure::Job(message)) => (1, message),
         Err(Failure::Usage(message)) => (2, message),
     };

@@ -180,7 +180,7 @@ fn write_out(model: &Model, report: &Report, args: &Args, trace: Option<&Trace>)
     let traced = trace.map_or(Ok(()), |trace| trace.end(model));
     match &args.report {
         Some(path) => fs::write(path, report.to_string()).map_err(|error| cannot_write(path, &error))?,
-        None => anstream::print!("{report}"),
+        None => write!(anstream::stdout(), "{report}")?,
     }
     traced
 }

@@ -1,6 +1,7 @@
 //! `mlx5-model trace`.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anstyle::{AnsiColor, Style};
@@ -48,8 +49,7 @@ command in it.";
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(path) = &args.show {
-        show(&load(path)?);
-        return Ok(());
+        return Ok(show(&mut anstream::stdout(), &load(path)?)?);
     }
     let [a, b] = args.diff.as_slice() else {
         return Err(Failure::Usage("--diff needs two traces".into()));
@@ -90,11 +90,17 @@ fn load(path: &Path) -> Result<Vec<(usize, Line)>, Failure> {
 }
 
 fn diff(a: Trace, b: Trace, ignore: &Ignore, json: bool) -> Result<(), Failure> {
+    let strangers = ignore.strangers(&a.lines, &b.lines);
+    if !strangers.is_empty() {
+        let words = "neither a kind of difference nor a command or detail of these traces";
+        return Err(Failure::Usage(format!("--ignore {}: {words}", strangers.join(","))));
+    }
     let differences = compare(&a.lines, &b.lines, ignore).map_err(|e| Failure::Usage(e.to_string()))?;
+    let mut out = anstream::stdout();
     if json {
-        anstream::println!("{}", to_json(&a, &b, &differences));
+        writeln!(out, "{}", to_json(&a, &b, &differences))?;
     } else {
-        table(&a, &b, &differences);
+        table(&mut out, &a, &b, &differences)?;
     }
     match differences.len() {
         0 => Ok(()),
@@ -103,15 +109,14 @@ fn diff(a: Trace, b: Trace, ignore: &Ignore, json: bool) -> Result<(), Failure> 
     }
 }
 
-fn table(a: &Trace, b: &Trace, differences: &[Difference]) {
-    anstream::println!("A  {}: {} commands", a.path, a.lines.len());
-    anstream::println!("B  {}: {} commands", b.path, b.lines.len());
+fn table(out: &mut impl Write, a: &Trace, b: &Trace, differences: &[Difference]) -> io::Result<()> {
+    writeln!(out, "A  {}: {} commands", a.path, a.lines.len())?;
+    writeln!(out, "B  {}: {} commands", b.path, b.lines.len())?;
     if differences.is_empty() {
-        anstream::println!("They say the same.");
-        return;
+        return writeln!(out, "They say the same.");
     }
     let width = differences.iter().map(|d| d.command.len()).max().unwrap_or(0).max(7);
-    anstream::println!("\n{HEAD}{:>6} {:>6}  {:<8} {:<width$}  A | B{HEAD:#}", "A line", "B line", "kind", "command");
+    writeln!(out, "\n{HEAD}{:>6} {:>6}  {:<8} {:<width$}  A | B{HEAD:#}", "A line", "B line", "kind", "command")?;
     for difference in differences {
         let style = match difference.kind {
             Kind::OnlyA => ONLY_A,
@@ -121,23 +126,19 @@ fn table(a: &Trace, b: &Trace, differences: &[Difference]) {
         let (kind, Difference { command, what, .. }) = (difference.kind.name(), difference);
         let (at_a, at_b) = (a.at(difference.a), b.at(difference.b));
         let row = format!("{at_a:>6} {at_b:>6}  {style}{kind:<8}{style:#} {command:<width$}  {what}");
-        anstream::println!("{}", row.trim_end());
+        writeln!(out, "{}", row.trim_end())?;
     }
+    Ok(())
 }
 
-fn show(lines: &[(usize, Line)]) {
+fn show(out: &mut impl Write, lines: &[(usize, Line)]) -> io::Result<()> {
     let named = |(_, line): &(usize, Line)| line.name.len() + format!("({:#x})", line.opcode).len();
     let width = lines.iter().map(named).max().unwrap_or(0).max(7);
-    anstream::println!(
+    writeln!(
+        out,
         "{HEAD}{:>14} {:>4} {:<width$} {:>6} {:>6} {:>6} {:>6}  details{HEAD:#}",
-        "seconds",
-        "slot",
-        "command",
-        "op_mod",
-        "in",
-        "out",
-        "status"
-    );
+        "seconds", "slot", "command", "op_mod", "in", "out", "status"
+    )?;
     for (_, line) in lines {
         let time = line.time.map_or(String::new(), |us| format!("{}.{:06}", us / 1_000_000, us % 1_000_000));
         let name = format!("{}({:#x})", line.name, line.opcode);
@@ -148,8 +149,9 @@ fn show(lines: &[(usize, Line)]) {
             "{time:>14} {slot:>4} {name:<width$} {op_mod:>6} {in_len:>6} {out_len:>6} {status:>6}  {}",
             details.join(" ")
         );
-        anstream::println!("{}", row.trim_end());
+        writeln!(out, "{}", row.trim_end())?;
     }
+    Ok(())
 }
 
 fn to_json(a: &Trace, b: &Trace, differences: &[Difference]) -> serde_json::Value {

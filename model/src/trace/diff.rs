@@ -7,6 +7,7 @@ use super::align::align;
 use super::meaning::{comparable, is_answer, is_subject, labels, makes, subject};
 use super::numbers::Numbers;
 use super::{Detail, Line, Value};
+use crate::command::opcode_named;
 
 /// How two traces differ in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,6 +93,9 @@ impl fmt::Display for TooLong {
 
 impl std::error::Error for TooLong {}
 
+/// What the head of a line tells, by the names that differences have for it.
+const HEAD_DETAILS: [&str; 5] = ["in", "out", "st", "uid", "asks"];
+
 /// What to leave out of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignore {
@@ -113,6 +117,17 @@ impl Ignore {
         } else {
             self.details.push(word.into());
         }
+    }
+
+    /// The words of [`add`](Self::add) that cannot be about these traces: no kind, no command that the model knows or a trace
+    /// has, no detail that a trace has.
+    pub fn strangers(&self, a: &[Line], b: &[Line]) -> Vec<String> {
+        let lines = || a.iter().chain(b);
+        let command = |word: &str| opcode_named(word).is_some() || lines().any(|line| line.name == word);
+        let in_line = |word: &str, line: &Line| line.details.iter().any(|detail| detail.key == word);
+        let detail = |word: &str| HEAD_DETAILS.contains(&word) || lines().any(|line| in_line(word, line));
+        let commands = self.commands.iter().filter(|word| !command(word));
+        commands.chain(self.details.iter().filter(|word| !detail(word))).cloned().collect()
     }
 
     fn covers(&self, difference: &Difference) -> bool {

@@ -35,6 +35,8 @@ const HEX: [&str; 26] = [
 ];
 /// Words of logs for what has another name here, since `st` is the status.
 const SYNONYMS: [(&str, &str); 2] = [("->", "to"), ("st", "service")];
+/// No line of a command is longer, in bytes.
+const MOST_BYTES: usize = 1 << 16;
 /// No number has more digits.
 const MOST_DIGITS: usize = 16;
 
@@ -119,6 +121,10 @@ impl Line {
 
     /// Reads a line; `None` when it tells of no command.
     pub fn parse(text: &str) -> Option<Self> {
+        // What takes a while for each pair of words must not do so for a line of millions.
+        if text.len() > MOST_BYTES {
+            return None;
+        }
         let mut words = text.split_whitespace();
         let first = words.next()?;
         let time = microseconds(first);

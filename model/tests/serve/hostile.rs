@@ -120,13 +120,3 @@ fn a_client_that_leaves_in_the_middle_of_a_message_ends_the_server_with_an_error
         assert!(matches!(client.end(), Err(ServeError::Connection(_))), "command {command}");
     }
 }
-
-#[test]
-fn unknown_commands_are_refused_and_the_server_goes_on() {
-    let mut client = Client::new(ModelConfig::default());
-    for command in [0, 6, 11, 12, 14, 15, u16::MAX] {
-        assert!(client.call(command, &[], &[]).is_none(), "command {command}");
-    }
-    still_answers(&mut client);
-    assert!(client.end().is_ok());
-}

@@ -96,6 +96,13 @@ CMD slot=0 ENABLE_HCA(0x104) opmod=0 uid=0 inlen=-1 outlen=12 st=0
 }
 
 #[test]
+fn a_line_of_millions_of_words_is_passed_over() {
+    let head = "CMD slot=0 ENABLE_HCA(0x104) opmod=0 uid=0 inlen=16 outlen=12 st=0";
+    assert!(Line::parse(&(head.to_owned() + &" a".repeat(1000))).is_some());
+    assert!(Line::parse(&(head.to_owned() + &" a".repeat(1_000_000))).is_none());
+}
+
+#[test]
 fn recorded_lines_cut_anywhere_are_read_as_written_or_not_at_all() {
     let logs = [
         include_str!("../../../tests/data/linux-core-only.log"),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const ENABLE: &str = "0.5 CMD slot=0 ENABLE_HCA(0x104) opmod=0 uid=0 inlen=16 outlen=12 st=0\n";
 const DISABLE: &str = "0.7 CMD slot=0 DISABLE_HCA(0x105) opmod=0 uid=0 inlen=16 outlen=12 st=0\n";
@@ -32,12 +32,29 @@ fn the_exit_code_tells_whether_traces_say_the_same() {
     assert!(out.contains("     3      -  only-a   DISABLE_HCA"), "{out}");
     assert!(!out.contains('\x1b'), "colour on a pipe: {out:?}");
     assert_eq!(run(&["--diff", a, b, "--ignore", "DISABLE_HCA"]).0, 0);
+    for word in ["DISABEL_HCA", "lenghts", "order,lenghts", "intr", ""] {
+        let (code, _, error) = run(&["--diff", a, b, "--ignore", word]);
+        assert_eq!(code, 2, "{word}: {error}");
+    }
+    assert_eq!(run(&["--diff", a, b, "--ignore", "order,out,only-a,CREATE_EQ"]).0, 0);
     let (code, _, error) = run(&["--diff", a, empty]);
     assert_eq!(code, 2);
     assert!(error.contains("no command in it"), "{error}");
     assert_eq!(run(&["--diff", a, "/nowhere"]).0, 2);
     assert_eq!(run(&["--diff", a]).0, 2);
     assert_eq!(run(&[]).0, 2);
+}
+
+#[test]
+fn whoever_stops_reading_the_output_ends_the_program_without_a_word() {
+    let long = file("long.log", &ENABLE.repeat(20_000));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlx5-model"));
+    command.args(["trace", "--show", long.to_str().unwrap()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]
