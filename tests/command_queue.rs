@@ -347,6 +347,25 @@ fn fatal_health_ends_waiting_early() {
 }
 
 #[test]
+fn a_command_that_found_no_slot_before_the_device_failed_was_not_sent() {
+    let model = model();
+    let mut config = config();
+    config.timeouts.drop = MS;
+    let device = open(&model, config).unwrap();
+    let pds: Vec<_> = (0..31).map(|_| device.alloc_pd().unwrap()).collect();
+    model.inject(Fault::Command { at: Match::Every(DEALLOC_PD), effect: Effect::Never });
+    drop(pds);
+    model.inject(Fault::Health { syndrome: 1, severity: 2, request_reset: true });
+    let error = adapter(&device).unwrap_err();
+    assert!(
+        matches!(error, Error::Failed { why: Failure::Health(_), sent: false, .. }) && error.refused(),
+        "{error:?}"
+    );
+    device.close().unwrap();
+    assert_clean(&model, "closed, by a reset");
+}
+
+#[test]
 fn a_removed_device_ends_waiting_early_and_leaks_by_name() {
     let model = model();
     let device = device(&model);

@@ -93,7 +93,8 @@ pub(crate) struct Control {
     /// No wait lasts beyond this time of the platform's clock.
     limit: AtomicU64,
     closed: AtomicBool,
-    /// A command ended without anybody knowing whether the device carried it out.
+    /// The device may have something that nobody can end: a command ended without anybody knowing whether it was carried
+    /// out, or an object was dropped and its end refused.
     doubt: AtomicBool,
     /// The device has failed: no command is sent any more.
     failed: Mutex<Option<Failure>>,
@@ -136,7 +137,7 @@ impl Control {
         result
     }
 
-    /// Whether the device may have something that the driver does not know of.
+    /// Whether the device may have something that nobody can end.
     pub(super) fn in_doubt(&self) -> bool {
         self.doubt.load(Ordering::Relaxed)
     }
@@ -183,7 +184,12 @@ impl Control {
             Patience::Short => timeouts.command.min(timeouts.drop),
         };
         let deadline = self.deadline(timeout);
-        self.traced(command, false, deadline, timeout == timeouts.command)
+        let result = self.traced(command, false, deadline, timeout == timeouts.command);
+        if patience == Patience::Short && result.is_err() {
+            // What a drop could not end is still there, and nobody can end it any more.
+            self.doubt.store(true, Ordering::Relaxed);
+        }
+        result
     }
 
     /// Runs a page command, on the slot kept for them and without serving page requests meanwhile, for no longer than the

@@ -319,6 +319,19 @@ fn memory_that_the_device_may_hold_is_kept_and_named() {
     }
 }
 
+/// What a drop could not end is still there, and nobody can end it any more: a teardown around it would be wrong.
+#[test]
+fn a_device_with_objects_that_outlived_their_drop_is_closed_by_a_reset() {
+    const DEALLOC_PD: u16 = 0x801;
+    for opcode in [DESTROY_QP, DESTROY_CQ, DESTROY_MKEY, DEALLOC_PD] {
+        let Pair { port, dev, pd, cq, qp, buf } = pair();
+        fail(&port, opcode);
+        drop((qp, cq, buf, pd));
+        assert_eq!(dev.close().map_err(|back| back.error), Ok(()), "{opcode:#x}");
+        assert_eq!((port.model.violations(), port.model.dma_outstanding()), (vec![], (0, 0)), "{opcode:#x}");
+    }
+}
+
 /// A queue pair that the device may have made goes on writing its user index into CQEs: no other may have that.
 #[test]
 fn the_user_index_of_a_queue_pair_that_may_exist_is_not_used_again() {
