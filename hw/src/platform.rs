@@ -73,7 +73,8 @@ impl DmaMem {
 /// over, the port has reset it and has turned on memory space and bus mastering.
 ///
 /// # Safety
-/// An implementation hands out memory as described at [`alloc`](Self::alloc): the driver lets the device write to it.
+/// An implementation hands out memory as described at [`alloc`](Self::alloc): the driver lets the device write to it. Its
+/// [`reset`](Self::reset) succeeds only when the device has stopped: the driver then frees what it may have written to.
 pub unsafe trait Platform: Send + Sync {
     /// Allocates zeroed memory, at least `size` bytes, aligned to `align` (a power of two, at least 64) for both CPU and
     /// device, contiguous in I/O addresses, coherent with the device, and never at I/O address 0.
