@@ -374,6 +374,25 @@ fn the_callers_memory_stays_mapped_while_the_device_may_hold_it() {
     }
 }
 
+/// The device is done with the memory, the platform is not: that a mapping did not end is made good at the close.
+#[test]
+fn a_mapping_that_does_not_end_stays_on_the_list_until_the_reset() {
+    let (port, dev) = open();
+    let pd = dev.alloc_pd().unwrap();
+    let memory: &'static mut [u8] = Box::leak(vec![0; 5000].into_boxed_slice());
+    // SAFETY: the memory is never freed and no reference to it is used again.
+    let mr = unsafe { pd.reg_mr(std::ptr::NonNull::from(memory).cast(), 5000, mlx5::AccessFlags::empty()) }.unwrap();
+    port.stuck.store(true, std::sync::atomic::Ordering::Relaxed);
+    let back = mr.dereg().unwrap_err();
+    assert_eq!(back.error.errno(), 16);
+    drop(back.object);
+    assert_eq!(dev.leaked().iter().map(|piece| piece.size).collect::<Vec<_>>(), [5000]);
+    port.stuck.store(false, std::sync::atomic::Ordering::Relaxed);
+    drop(pd);
+    assert_eq!(dev.close().map_err(|back| back.error), Ok(()));
+    assert_eq!((port.mapped.lock().unwrap().len(), port.model.violations()), (0, vec![]));
+}
+
 #[test]
 fn a_queue_pair_whose_destruction_failed_can_only_be_destroyed_again() {
     let mut p = pair();

@@ -24,6 +24,8 @@ pub struct Port {
     pub deaf: Arc<AtomicBool>,
     /// Alignments beyond 4096 bytes are refused.
     pub only_pages: Arc<AtomicBool>,
+    /// Mappings do not end.
+    pub stuck: Arc<AtomicBool>,
     /// Memory ranges mapped and not unmapped.
     pub mapped: Arc<Mutex<Vec<(u64, usize)>>>,
 }
@@ -36,6 +38,7 @@ impl Port {
             doorbells: Arc::default(),
             deaf: Arc::default(),
             only_pages: Arc::default(),
+            stuck: Arc::default(),
             mapped: Arc::default(),
         }
     }
@@ -102,6 +105,9 @@ unsafe impl Platform for Port {
     }
 
     unsafe fn unmap(&self, iova: u64, len: usize) -> Result<(), PlatformError> {
+        if self.stuck.load(Ordering::Relaxed) {
+            return Err(PlatformError::Os(16));
+        }
         // SAFETY: the caller's promise.
         unsafe { self.model.unmap(iova, len) }?;
         self.mapped.lock().unwrap().retain(|m| *m != (iova, len));
