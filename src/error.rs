@@ -221,16 +221,23 @@ impl fmt::Display for Error {
                 f,
                 "closed, but the device may still write to {pieces} pieces of memory, which are kept: reset it"
             ),
-            Self::Platform(PlatformError::Unsupported) => f.write_str("the platform cannot do that; use another port"),
-            Self::Platform(PlatformError::Os(number)) => {
-                write!(f, "the operating system refused, error number {number}; check permissions and limits")
-            }
-            Self::Platform(PlatformError::TimedOut) => f.write_str(
-                "the platform's hardware did not answer in time; check the slot, its power and the PCIe link",
-            ),
-            Self::Platform(e) => write!(f, "the platform refused ({e:?}); check permissions and limits"),
+            Self::Platform(e) => platform(e, f),
             Self::Protocol { what } => write!(f, "the device wrote nonsense: {what}; reset it and open it again"),
         }
+    }
+}
+
+/// What a platform's refusal is called.
+fn platform(error: PlatformError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match error {
+        PlatformError::Unsupported => f.write_str("the platform cannot do that; use another port"),
+        PlatformError::Os(number) => {
+            write!(f, "the operating system refused, error number {number}; check permissions and limits")
+        }
+        PlatformError::TimedOut => {
+            f.write_str("the platform's hardware did not answer in time; check the slot, its power and the PCIe link")
+        }
+        other => write!(f, "the platform refused ({other:?}); check permissions and limits"),
     }
 }
 

@@ -68,6 +68,30 @@ impl Naive {
             data = rest;
         }
     }
+
+    /// Does what the request does: `pieces` are its list, `data` what they hold, `at` is its place at the peer.
+    fn carry_out(&mut self, opcode: WrOpcode, pieces: &[(usize, usize)], data: &[u8], at: usize) {
+        let aligned = at & !7;
+        match opcode {
+            WrOpcode::Send | WrOpcode::SendWithImm { .. } => self.put(1, self.recv_at(), data),
+            WrOpcode::RdmaRead { .. } => {
+                let length: usize = pieces.iter().map(|(_, l)| l).sum();
+                let read = self.bytes[1][at..at + length].to_vec();
+                self.scatter(pieces, &read);
+            }
+            WrOpcode::AtomicCmpAndSwp { compare, swap, .. } => {
+                let old = self.number(aligned);
+                self.scatter(pieces, &old.to_ne_bytes());
+                self.put(1, aligned, &if old == compare { swap } else { old }.to_ne_bytes());
+            }
+            WrOpcode::AtomicFetchAndAdd { add, .. } => {
+                let old = self.number(aligned);
+                self.scatter(pieces, &old.to_ne_bytes());
+                self.put(1, aligned, &old.wrapping_add(add).to_ne_bytes());
+            }
+            _ => self.put(1, at, data),
+        }
+    }
 }
 
 /// Carries one wish out on both: the naive memories, and the queue pair.
@@ -125,27 +149,7 @@ fn make(p: &mut Pair, naive: &mut Naive, wr_id: u64, wish: &Wish) {
     if send_flags.contains(SendFlags::SIGNALED) {
         naive.sent.push((wr_id, kind, (reads || atomic).then_some(length)));
     }
-    match opcode {
-        WrOpcode::Send | WrOpcode::SendWithImm { .. } => {
-            let to = naive.recv_at();
-            naive.put(1, to, &data);
-        }
-        WrOpcode::RdmaRead { .. } => {
-            let read = naive.bytes[1][at..at + length].to_vec();
-            naive.scatter(&pieces, &read);
-        }
-        WrOpcode::AtomicCmpAndSwp { compare, swap, .. } => {
-            let old = naive.number(aligned);
-            naive.scatter(&pieces, &old.to_ne_bytes());
-            naive.put(1, aligned, &if old == compare { swap } else { old }.to_ne_bytes());
-        }
-        WrOpcode::AtomicFetchAndAdd { add, .. } => {
-            let old = naive.number(aligned);
-            naive.scatter(&pieces, &old.to_ne_bytes());
-            naive.put(1, aligned, &old.wrapping_add(add).to_ne_bytes());
-        }
-        _ => naive.put(1, at, &data),
-    }
+    naive.carry_out(opcode, &pieces, &data, at);
     if matches!(wish.kind, 0 | 1 | 3) {
         naive.recvs += 1;
     }
