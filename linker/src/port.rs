@@ -35,8 +35,8 @@ pub fn pages_taken() -> usize {
 }
 
 // SAFETY: a range of pages is handed out once until it is freed: zeroed, in one piece, aligned as asked up to a page. The
-// arena lives for ever, and its virtual addresses are physical ones, which is what the device uses. A reset succeeds only once
-// the function, bus mastering off and reset, answers again.
+// arena lives for ever, and its virtual addresses are physical ones, which is what the device uses. A reset succeeds
+// only once the function has stopped and answers again.
 unsafe impl Platform for Machine {
     fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError> {
         if align > PAGE {
