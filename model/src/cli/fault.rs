@@ -22,7 +22,8 @@ To a command, which is named as in the PRM (CREATE_EQ), by opcode (0x301) or by 
                                    the health buffer shows this from then on
 
 To the function, from the start:
-  removed                          it is gone
+  removed                          it is gone. QEMU (11.1) hangs at its start with such a function; there, use
+                                   removed:COMMAND
   never-boots                      it never finishes booting
   counter-stuck                    its health counter stands still
 

@@ -9,6 +9,9 @@ use super::{Backing, DmaSpace, Mapping, Rights};
 /// Keeps memory mapped.
 type Keeper = Arc<dyn Any + Send + Sync>;
 
+/// Ranges at once: `max_dma_maps` of the protocol, for a server that names no other number.
+const MOST_RANGES: usize = 65_535;
+
 /// Why a range cannot be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapError {
@@ -18,6 +21,8 @@ pub(crate) enum MapError {
     Wraps,
     /// Something is mapped there.
     Overlaps,
+    /// There are as many ranges as there may be.
+    TooMany,
 }
 
 /// Why ranges cannot be unmapped.
@@ -71,6 +76,9 @@ impl DmaSpace {
         let below = self.maps.range(..=last).next_back();
         if below.is_some_and(|(start, mapping)| last_of(*start, mapping.len as u64).is_some_and(|end| end >= iova)) {
             return Err(MapError::Overlaps);
+        }
+        if self.maps.len() >= MOST_RANGES {
+            return Err(MapError::TooMany);
         }
         self.maps.insert(iova, Mapping { ptr, len: size, rights, backing: Backing::Foreign(memory) });
         Ok(())

@@ -70,6 +70,7 @@ impl<'a> Backend<'a> {
             refuse(match error {
                 MapError::Empty => "an empty range",
                 MapError::Wraps => "a range beyond the last address",
+                MapError::TooMany => "more ranges than there may be",
                 MapError::Overlaps => "a range where something is mapped already",
             })
         })

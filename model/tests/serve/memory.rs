@@ -140,6 +140,18 @@ fn a_range_that_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn as_many_ranges_are_taken_as_the_protocol_says() {
+    let mut client = Client::new(without_pages());
+    for page in 0..65_535 {
+        assert!(client.map((page << 12, 0x1000), 3, None).is_some(), "range {page}");
+    }
+    assert!(client.map((1 << 40, 0x1000), 3, None).is_none());
+    client.unmap((0, 0x1000), 0).unwrap();
+    assert!(client.map((1 << 40, 0x1000), 3, None).is_some());
+    assert!(client.end().unwrap().violations.is_empty());
+}
+
+#[test]
 fn a_file_is_mapped_once_for_thousands_of_ranges_and_again_when_it_has_grown() {
     let mut d = Driver::new(without_pages());
     let file = memory(0x10_0000);
