@@ -330,3 +330,67 @@ fn colours_and_odd_bytes_do_not_hide_a_line() {
     let success = "completion: status 0, vendor_err 0\n";
     assert_eq!(decode_text(success, Some(Kind::Text)), Err(DecodeError::Empty { text_lines: 1 }));
 }
+
+/// Lines of other drivers and programs, most of them close to a form that is known.
+const INNOCENT: &str = "\
+mlx4_core 0000:05:00.0: command 0x54 timed out (go bit not cleared)
+mlx4_core 0000:05:00.0: device is going to be reset
+mlx4_core 0000:05:00.0: Failed to initialize event queue table, aborting
+<mlx4_ib> mlx4_ib_handle_error_cqe: local QP operation err (QPN 0001c7, WQE index 0, vendor syndrome 70, opcode = 5e)
+ib_mthca 0000:02:00.0: INIT_HCA command failed, aborting.
+nvme nvme0: I/O 12 QID 3 timeout, aborting
+nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10
+nvme 0000:01:00.0: probe with driver nvme failed with error -19
+e1000e: probe of 0000:00:1f.6 failed with error -2
+pcieport 0000:00:1c.0: pciehp: Slot(3): PCI slot is unavailable
+bnxt_en 0000:3b:00.0: Error (timeout: 5000) msg {0x41 0x52c} len:0
+hns3 0000:7d:00.0: failed to allocate boot pages
+zram: failed to allocate 16 pages
+ena 0000:00:05.0: failed reclaiming pages (-12)
+i915 0000:00:02.0: intel_guc_init failed with error code -5
+mount.nfs: mount failed with error code 32
+megaraid_sas 0000:02:00.0: Waiting for FW to come to ready state
+NETDEV WATCHDOG: eth0 (igb): transmit queue 3 timed out
+ata1.00: failed command: READ FPDMA QUEUED
+ata1.00: status: { DRDY ERR }, error: { ABRT }
+usb 1-1: device descriptor read/64, error -110
+amdgpu: ring gfx timeout, signaled seq=1, emitted seq=2
+bmc: Cold reset is required to apply the update
+Fatal error 5 detected, see the report
+systemd[1]: backup.service: Main process exited, code=exited, status=12/n/a
+job 17 finished with status=12 after 30 s
+HTTP status 4, vendor none
+worker: command failed, status 1
+rsync: operation aborted by user
+vpn: remote access error: no route
+modbus: response timeout error on /dev/ttyS0
+monitor: time 12
+monitor: fw_ver 1.2.3
+monitor: severity 3 (ERROR)
+postgres: ERROR: canceling statement due to statement timeout";
+
+#[test]
+fn lines_of_other_drivers_and_programs_are_not_claimed() {
+    for line in INNOCENT.lines() {
+        assert_eq!(decode_text(line, Some(Kind::Text)), Err(DecodeError::Empty { text_lines: 1 }), "{line}");
+        assert_eq!(decode_text(line, None), Err(DecodeError::Empty { text_lines: 1 }), "{line}");
+    }
+    let text_lines = INNOCENT.lines().count();
+    assert_eq!(decode_text(INNOCENT, None), Err(DecodeError::Empty { text_lines }));
+}
+
+#[test]
+fn everyday_words_count_where_the_line_is_about_a_device() {
+    assert_eq!(all("mlx5_core 0000:05:00.0: Fatal error 5 detected")[0].json["what"], "health-fatal");
+    assert_eq!(all("rdma_server: wc error: remote access error")[0].json["wc_status"], 10);
+    assert_eq!(all("nvme nvme1: RECV for CQE 0x1 failed with status operation aborted (16)")[0].json["wc_status"], 16);
+}
+
+#[test]
+fn text_without_anything_known_is_not_taken_for_hex_with_mistakes() {
+    let nothing = Err(DecodeError::Empty { text_lines: 2 });
+    assert_eq!(decode_text("hello world\n\nthe end\n", None), nothing);
+    assert_eq!(decode_text("hello\n", None), Err(DecodeError::Empty { text_lines: 1 }));
+    let typo = decode_text("00 00 0g 00\n", None);
+    assert!(matches!(typo, Err(DecodeError::NotHex { line: 1, column: 8, .. })), "{typo:?}");
+}

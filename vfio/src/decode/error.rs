@@ -63,6 +63,13 @@ pub enum DecodeError {
     NotText,
 }
 
+impl DecodeError {
+    /// Whether it is about how one word is written.
+    pub(super) const fn is_of_a_word(&self) -> bool {
+        matches!(self, Self::NotHex { .. } | Self::OddDigits { .. })
+    }
+}
+
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -51,6 +51,16 @@ pub fn is_raw(content: &[u8]) -> bool {
     content.contains(&0) || odd > content.len() / 16
 }
 
+/// Whether a text is mostly hex, if with mistakes: at least half of its words are hex, or have digits and are half hex.
+pub fn looks_like_dump(text: &str) -> bool {
+    let hex = |word: &&str| {
+        let digits = word.bytes().filter(u8::is_ascii_hexdigit).count();
+        digits == word.len() || (2 * digits >= word.len() && word.bytes().any(|b| b.is_ascii_digit()))
+    };
+    let words = text.split_whitespace();
+    2 * words.clone().filter(hex).count() >= words.count()
+}
+
 /// Reads all bytes of a text.
 ///
 /// A line is either log text, which is counted, or a row: an optional log prefix that ends in a colon, an optional

@@ -89,17 +89,18 @@ pub fn decode_text(text: &str, kind: Option<Kind>) -> Result<Vec<Record>, Decode
     let lines: Vec<&str> = text.lines().collect();
     let spots = text::scan(&lines);
     // Without any known line this is a dump, where everything has to be right; or a log that has nothing but a dump.
-    let strict = if spots.is_empty() && kind.is_none() { Some(decode_dumps(&text, None)) } else { None };
+    let strict = (spots.is_empty() && kind.is_none()).then(|| decode_dumps(&text, None));
+    if let Some(Ok(records)) = strict {
+        return Ok(records);
+    }
+    let found = decode_log(&lines, spots);
+    if !found.is_empty() {
+        return Ok(found);
+    }
     match strict {
-        Some(Ok(records)) => Ok(records),
-        strict => {
-            let found = decode_log(&lines, spots);
-            if found.is_empty() {
-                strict.unwrap_or(Err(DecodeError::Empty { text_lines: lines.len() }))
-            } else {
-                Ok(found)
-            }
-        }
+        // A wrong digit is worth a word in a dump only: in other text it would be the first letter.
+        Some(Err(error)) if !error.is_of_a_word() || hex::looks_like_dump(&text) => Err(error),
+        _ => Err(DecodeError::Empty { text_lines: lines.iter().filter(|line| !line.trim().is_empty()).count() }),
     }
 }
 

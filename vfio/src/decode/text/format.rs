@@ -51,6 +51,8 @@ pub enum What {
     CqError,
     /// Anything else that has one meaning.
     Notice(&'static Notice),
+    /// The same in words that other programs print as well: it counts on a line that names the driver.
+    Ours(&'static Notice),
 }
 
 impl What {
@@ -128,8 +130,21 @@ pub fn find(line: &str) -> Option<Hit> {
                 fields.insert((*name).into(), value(text.as_str(), *base)?);
             }
         }
-        Some(Hit { format: compiled.formats.get(i)?, fields, start: captures.get(0)?.start() })
+        let format = *compiled.formats.get(i)?;
+        belongs(format, &fields, line).then_some(Hit { format, fields, start: captures.get(0)?.start() })
     })
+}
+
+/// Whether a line is about a device, and not only like one that is.
+fn belongs(format: &Format, fields: &Map<String, Value>, line: &str) -> bool {
+    match format.what {
+        What::Ours(_) => line.contains("mlx5"),
+        What::Completion(_) if format.line.starts_with("{status_text:s}") => {
+            let text = fields.get("status_text").and_then(Value::as_str).unwrap_or("");
+            !status::is_everyday(text) || status::speaks_of_verbs(line)
+        }
+        _ => true,
+    }
 }
 
 /// A captured text as the pattern says; `None` for a number that does not fit 64 bits.

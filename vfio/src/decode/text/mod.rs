@@ -197,7 +197,7 @@ fn others(spots: &mut [Spot]) -> Vec<Record> {
     for spot in spots.iter_mut().filter(|spot| !spot.used) {
         let mut record = match spot.format.what {
             What::CqError => command::cq_error(spot),
-            What::Notice(notice) => command::notice(spot, notice),
+            What::Notice(notice) | What::Ours(notice) => command::notice(spot, notice),
             _ => continue,
         };
         spot.used = true;

@@ -42,6 +42,33 @@ pub fn texts() -> impl Iterator<Item = &'static str> {
     TEXTS.iter().map(|(text, _)| *text)
 }
 
+/// Texts that programs print about anything else as well.
+const EVERYDAY: &[&str] = &[
+    "local length error",
+    "local access error",
+    "bad response error",
+    "remote access error",
+    "remote operation error",
+    "aborted error",
+    "operation aborted",
+    "response timeout error",
+];
+
+/// Words of lines that are about verbs.
+const VERBS: &[&str] =
+    &["wc", "wr", "cq", "cqe", "qp", "ib", "ibv", "rdma", "verbs", "completion", "infiniband", "mlx5", "ucx", "vendor"];
+
+/// Whether a text needs other words around it to be a status.
+pub fn is_everyday(text: &str) -> bool {
+    EVERYDAY.contains(&text)
+}
+
+/// Whether a line has words of verbs.
+pub fn speaks_of_verbs(line: &str) -> bool {
+    let mut words = line.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| VERBS.iter().any(|known| known.eq_ignore_ascii_case(word)))
+}
+
 /// The status that a text names.
 pub fn of_text(text: &str) -> Option<WcStatus> {
     let known = TEXTS.iter().chain(SHORT).find(|(known, _)| known.eq_ignore_ascii_case(text));
