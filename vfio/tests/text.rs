@@ -394,3 +394,16 @@ fn text_without_anything_known_is_not_taken_for_hex_with_mistakes() {
     let typo = decode_text("00 00 0g 00\n", None);
     assert!(matches!(typo, Err(DecodeError::NotHex { line: 1, column: 8, .. })), "{typo:?}");
 }
+
+#[test]
+fn numbers_that_no_device_has_are_not_cut_down_to_known_ones() {
+    let refused = |status: &str, syndrome: &str| {
+        format!("mlx5_cmd_check: CREATE_EQ(0x301) op_mod(0x0) failed, status odd({status}), syndrome ({syndrome})")
+    };
+    assert_eq!(all(&refused("0x3", "0x8fef"))[0].json["status"], 3);
+    for line in [refused("0x103", "0x8fef"), refused("0x3", "0x100008fef")] {
+        assert_eq!(decode_text(&line, Some(Kind::Text)), Err(DecodeError::Empty { text_lines: 1 }), "{line}");
+    }
+    let aborted = |vendor: u32| format!("Got completion with error 16, opcode 0, len 0, vendor err {vendor}");
+    assert_ne!(all(&aborted(0x1_0093))[0].causes, all(&aborted(0x93))[0].causes, "another vendor's code");
+}

@@ -242,7 +242,8 @@ fn record(spot: &Spot, side: Side) -> Option<Record> {
     put_rest(&mut record, spot, &facts);
     record.notes.extend(facts.oddities.iter().cloned());
     if let Some(syndrome) = facts.syndrome {
-        let vendor = spot.number("vendor_err").unwrap_or(0) as u8;
+        // Other vendors' codes are wider; ours have no meaning for them.
+        let vendor = spot.number("vendor_err").and_then(|n| u8::try_from(n).ok()).unwrap_or(0);
         let opcode = facts.opcode.unwrap_or(WqeOpcode::NOP);
         cause::explain(&mut record, &Failed { syndrome, requester: facts.requester == Some(true), opcode, vendor });
     }
@@ -368,7 +369,8 @@ fn qp_error(spot: &Spot) -> Record {
                 oddities: vec![],
             },
         );
-        let vendor = spot.number("vendor_err").unwrap_or(0) as u8;
+        // Other vendors' codes are wider; ours have no meaning for them.
+        let vendor = spot.number("vendor_err").and_then(|n| u8::try_from(n).ok()).unwrap_or(0);
         cause::explain(&mut record, &Failed { syndrome, requester: false, opcode: WqeOpcode::NOP, vendor });
     } else {
         record.causes.push(

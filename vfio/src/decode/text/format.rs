@@ -135,8 +135,22 @@ pub fn find(line: &str) -> Option<Hit> {
     })
 }
 
+/// Largest numbers of fields that a device has: a line with a larger one is something else, or damaged.
+const LARGEST: &[(&str, u64)] = &[
+    ("status", 0xff),
+    ("opcode", 0xffff),
+    ("op_mod", 0xffff),
+    ("fw_syndrome", 0xffff_ffff),
+    ("cq_err_syndrome", 0xff),
+    ("cqn", 0xff_ffff),
+];
+
 /// Whether a line is about a device, and not only like one that is.
 fn belongs(format: &Format, fields: &Map<String, Value>, line: &str) -> bool {
+    let number = |name: &str| fields.get(name).and_then(Value::as_u64);
+    if LARGEST.iter().any(|(name, most)| number(name).is_some_and(|n| n > *most)) {
+        return false;
+    }
     match format.what {
         What::Ours(_) => line.contains("mlx5"),
         What::Completion(_) if format.line.starts_with("{status_text:s}") => {
