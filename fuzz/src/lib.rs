@@ -3,4 +3,5 @@
 pub mod commands;
 pub mod port;
 pub mod session;
+pub mod text;
 pub mod views;

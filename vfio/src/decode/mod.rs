@@ -210,20 +210,6 @@ pub fn decode_bytes(bytes: &[u8], kind: Option<Kind>) -> Result<Vec<Record>, Dec
     Ok(found.into_iter().map(|(record, _)| record).collect())
 }
 
-/// Feeds bytes to every decoder, as bytes and as text: the entry of a fuzz target. The result is of no interest; not to
-/// panic is.
-pub fn fuzz(data: &[u8]) {
-    const KINDS: [Kind; 6] = [Kind::Text, Kind::Cqe, Kind::Command, Kind::Mailbox, Kind::Eqe, Kind::Health];
-    let text = String::from_utf8_lossy(data);
-    for kind in std::iter::once(None).chain(KINDS.map(Some)) {
-        let results = [decode_bytes(data, kind), decode_text(&text, kind)].map(Result::unwrap_or_default);
-        // The tables take most of the time, and are the same for all kinds.
-        for record in results.iter().flatten().take(if kind.is_none() { 2 } else { 0 }) {
-            let _ = (record.title(), record.to_text());
-        }
-    }
-}
-
 /// The structures in bytes that lie one behind the other, each with the number of its bytes.
 fn decode_chunk(
     bytes: &[u8],
