@@ -25,7 +25,9 @@ mod files;
 mod irq;
 mod report;
 
+use std::fs;
 use std::io;
+use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -87,27 +89,21 @@ impl std::error::Error for ServeError {
 pub struct Server {
     model: Model,
     server: vfio_user::Server,
+    socket: PathBuf,
 }
 
 impl Server {
-    /// Listens on a new socket at `path`. The function is reset: memory space and bus mastering are off, as the client's
+    /// Listens on a new socket at `path`; as soon as there is one, a client can connect. The function is reset: memory space and bus mastering are off, as the client's
     /// own driver expects it.
     ///
     /// # Errors
     /// [`ServeError::SocketExists`] when something is there already, [`ServeError::Os`] when the system refuses.
     pub fn bind(model: &Model, path: &Path) -> Result<Self, ServeError> {
-        if path.symlink_metadata().is_ok() {
-            return Err(ServeError::SocketExists(path.into()));
-        }
+        let listener = listen(path)?;
         let (bar_size, vectors) = model.shape();
-        let server =
-            vfio_user::Server::new(path, true, irqs(vectors), regions(bar_size)).map_err(|error| match error {
-                vfio_user::Error::SocketPathExists => ServeError::SocketExists(path.into()),
-                vfio_user::Error::SocketBind(error) => ServeError::Os { what: "listening on the socket", error },
-                other => ServeError::Connection(other.to_string()),
-            })?;
+        let server = vfio_user::Server::from_owned_fd(listener.into(), true, irqs(vectors), regions(bar_size));
         model.power_on();
-        Ok(Self { model: model.clone(), server })
+        Ok(Self { model: model.clone(), server, socket: path.into() })
     }
 
     /// Waits for a client, serves it until it disconnects, and says what it did. The device runs on a thread of its own
@@ -131,6 +127,24 @@ impl Server {
             Err(_) => Err(ServeError::Connection("a malformed message".into())),
         }
     }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+/// A socket is a file before it listens; so it gets its name when it does.
+fn listen(path: &Path) -> Result<UnixListener, ServeError> {
+    let directory = path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let unnamed = tempfile::Builder::new().make_in(directory, |path| UnixListener::bind(path));
+    let named = unnamed.and_then(|socket| Ok(socket.persist_noclobber(path)?));
+    named.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => ServeError::SocketExists(path.into()),
+        _ => ServeError::Os { what: "listening on the socket", error },
+    })
 }
 
 fn regions(bar_size: usize) -> Vec<ServerRegion> {

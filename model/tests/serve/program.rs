@@ -1,6 +1,8 @@
 //! The program `mlx5-model serve`: its socket, its report, its exit codes.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -183,6 +185,28 @@ fn a_socket_that_is_there_already_is_named_and_left_alone() {
     fs::remove_file(&socket).unwrap();
     drop(Server::bind(&Model::new(ModelConfig::core()), &socket).unwrap());
     assert!(!socket.exists(), "a server takes its socket away");
+}
+
+#[test]
+fn a_socket_listens_as_soon_as_it_has_its_name() {
+    let model = Model::default();
+    for _ in 0..500 {
+        let socket = socket_path();
+        let client = std::thread::spawn({
+            let socket = socket.clone();
+            move || {
+                loop {
+                    match UnixStream::connect(&socket) {
+                        Err(error) if error.kind() == ErrorKind::NotFound => (),
+                        connected => return connected.map(|_| ()),
+                    }
+                }
+            }
+        });
+        let server = Server::bind(&model, &socket).unwrap();
+        client.join().unwrap().unwrap();
+        drop(server);
+    }
 }
 
 #[test]
