@@ -19,6 +19,7 @@ fn every_file_that_a_document_names_exists() {
     for doc in [
         "README.md",
         "docs/ARCHITECTURE.md",
+        "docs/cq.md",
         "docs/fidelity.md",
         "docs/porting.md",
         "docs/safety.md",
@@ -70,4 +71,34 @@ fn unsafe_code_stands_where_the_safety_page_says() {
     found.sort();
     listed.sort();
     assert_eq!(found, listed);
+}
+
+/// Rust sources below a directory, one behind the other.
+fn sources(dir: &Path) -> String {
+    let mut all = String::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            all += &sources(&path);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            all += &std::fs::read_to_string(&path).unwrap();
+        }
+    }
+    all
+}
+
+/// A name in backticks with three underscores or more, and nothing else in it, is a test's.
+#[test]
+fn every_test_that_the_page_about_completion_queues_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let code: String =
+        ["hw", "src", "model", "vfio", "tests", "fuzz"].iter().map(|dir| sources(&root.join(dir))).collect();
+    let page = read("docs/cq.md");
+    let is_test = |word: &&str| {
+        let letters = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        letters && word.matches('_').count() > 2
+    };
+    for name in page.split('`').skip(1).step_by(2).filter(is_test) {
+        assert!(code.contains(&format!("fn {name}(")), "docs/cq.md names the test {name}");
+    }
 }
