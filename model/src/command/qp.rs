@@ -5,7 +5,7 @@ use super::ring::{check_buffer, check_record};
 use crate::bytes::{be24, be32, bits, put_bits, put64};
 use crate::data;
 use crate::device::Device;
-use crate::objects::{Qp, QpState};
+use crate::objects::{Qp, QpState, ScatterToCqe};
 
 type Done = Result<(), Reject>;
 
@@ -94,7 +94,21 @@ fn check(dev: &Device, qp: &Qp) -> Done {
     if caps.current("cqe_version") == 1 && qp.user_index == 0xff_ffff {
         return Err(Reject::QpUserIndex);
     }
+    check_scatter_to_cqe(dev, qp.scatter_req, qp.cqn_send)?;
+    check_scatter_to_cqe(dev, qp.scatter_res, qp.cqn_recv)?;
     check_path_state(qp)
+}
+
+/// 64 bytes of data need entries of 128: Linux chooses the size of the data by that of the entries.
+fn check_scatter_to_cqe(dev: &Device, wish: ScatterToCqe, cqn: u32) -> Done {
+    if wish == ScatterToCqe::Unknown {
+        return Err(Reject::QpScatter);
+    }
+    if wish != ScatterToCqe::Off && dev.hca.caps.current("sctr_data_cqe") == 0 {
+        return Err(Reject::QpScatterCapability);
+    }
+    let small = dev.objects.cqs.get(&cqn).is_some_and(|cq| cq.entry_size < 128);
+    if wish == ScatterToCqe::Data64 && small { Err(Reject::QpScatterEntry) } else { Ok(()) }
 }
 
 fn check_path_state(qp: &Qp) -> Done {

@@ -150,6 +150,9 @@ rejects! {
     MkeyRights = BAD_PARAM, 0x4d_005d, "remote write or atomics without local write";
     QpResponderDepth = BAD_PARAM, 0x4d_005e, "log_rra_max exceeds log_max_ra_res_qp";
     QpRequesterDepth = BAD_PARAM, 0x4d_005f, "log_sra_max exceeds log_max_ra_req_qp";
+    QpScatter = BAD_PARAM, 0x4d_0060, "cs_req or cs_res is not a value of its side";
+    QpScatterCapability = BAD_PARAM, 0x4d_0061, "cs_req or cs_res without the sctr_data_cqe capability";
+    QpScatterEntry = BAD_PARAM, 0x4d_0062, "64 bytes of data in completions of 64 bytes";
 }
 
 /// What a syndrome of the model means, in words; `None` for a syndrome that it never gives.

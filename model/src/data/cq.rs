@@ -92,7 +92,9 @@ fn write(dev: &mut Device, cqn: u32, completion: Completion) -> bool {
     let at = u64::from(slot) * u64::from(cq.entry_size) + u64::from(cq.entry_size - DESCRIPTOR);
     let buffer = cq.buffer.clone();
     cq.producer = index.wrapping_add(1);
-    if dev.buffer_write("completion queue entry", &buffer, at, &completion.encode(index, owner)).is_err() {
+    let mut put = |at, bytes: &[u8; 64]| dev.buffer_write("completion queue entry", &buffer, at, bytes);
+    let front = completion.front().map_or(Ok(()), |data| put(at.wrapping_sub(DESCRIPTOR.into()), &data));
+    if front.and_then(|()| put(at, &completion.encode(index, owner))).is_err() {
         fail(dev, cqn, WRITE_FAIL);
         return false;
     }

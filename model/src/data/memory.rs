@@ -61,8 +61,15 @@ pub(crate) fn gather(dev: &mut Device, qpn: u32, segments: &[Segment]) -> Result
     Ok(payload)
 }
 
-/// Writes a payload along a list that has room for it. All of it is checked before the first byte is written.
-pub(crate) fn place(dev: &mut Device, qpn: u32, list: &[DataSeg], payload: &[u8]) -> Result<(), CqeError> {
+/// Writes a payload along a list that has room for it. All of it is checked before the first byte is written. One that is
+/// `inline` in the completion is only checked: that software puts it there is no reason to need fewer rights.
+pub(crate) fn place(
+    dev: &mut Device,
+    qpn: u32,
+    list: &[DataSeg],
+    payload: &[u8],
+    inline: bool,
+) -> Result<(), CqeError> {
     let mut targets = Vec::new();
     let mut left = payload.len() as u64;
     for seg in list {
@@ -72,6 +79,9 @@ pub(crate) fn place(dev: &mut Device, qpn: u32, list: &[DataSeg], payload: &[u8]
             targets.extend(local(dev, qpn, part, Access::LocalWrite)?);
         }
         left -= take;
+    }
+    if inline {
+        return Ok(());
     }
     write(dev, &targets, payload).map_err(|_| CqeError::of(syndrome::LOCAL_PROT))
 }

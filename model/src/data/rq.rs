@@ -1,6 +1,6 @@
 //! Receive queues: what is posted, where a message goes, completions of the receiver, flushing.
 
-use super::cqe::{Completion, CqeError, Side, syndrome};
+use super::cqe::{Completion, CqeError, Inline, Side, syndrome};
 use super::remote::{self, Refused};
 use super::wqe::{self, Ctrl, DataSeg, Remote, opcode};
 use super::{Timer, cq, memory, sq};
@@ -47,19 +47,21 @@ fn posted(dev: &mut Device, qpn: u32) -> bool {
     outstanding > 0
 }
 
-/// Takes a message in: into the memory of the next receive work request, with a completion.
+/// Takes a message in: into the memory of the next receive work request or, if it is small and the queue pair wants that,
+/// into its completion.
 pub(crate) fn accept(dev: &mut Device, qpn: u32, from: u32, ctrl: &Ctrl, payload: &[u8]) -> Result<(), Refusal> {
     if !posted(dev, qpn) {
         return Err(Refusal::NotReady);
     }
-    let placed = list(dev, qpn).and_then(|list| scatter(dev, qpn, &list, payload));
+    let inline = dev.objects.qps.get(&qpn).and_then(|qp| Inline::take(payload, qp.scatter_res.bytes()));
+    let placed = list(dev, qpn).and_then(|list| scatter(dev, qpn, &list, payload, inline.is_some()));
     let taken =
         placed.and_then(|()| if ctrl.opcode == opcode::SEND_INVALIDATE { forget(dev, qpn, ctrl.imm) } else { Ok(()) });
     let Some(completion) = advance(dev, qpn) else { return Err(Refusal::NotReady) };
     let completion = match &taken {
         Err(Refusal::Own { own, .. }) => Completion { error: Some(*own), ..completion },
         Err(Refusal::Acknowledged) => Completion { error: Some(NOT_INVALIDATED), ..completion },
-        _ => of_message(completion, from, ctrl, payload.len()),
+        _ => Completion { inline, ..of_message(completion, from, ctrl, payload.len()) },
     };
     report(dev, qpn, completion);
     taken
@@ -125,14 +127,14 @@ fn list(dev: &mut Device, qpn: u32) -> Result<Vec<DataSeg>, Refusal> {
 /// Vendor syndrome of a receive whose memory key does not fit, whatever the reason: the one that cards were seen to give.
 const RECEIVE_PROT: u8 = 0x32;
 
-/// Writes the payload along the list.
-fn scatter(dev: &mut Device, qpn: u32, list: &[DataSeg], payload: &[u8]) -> Result<(), Refusal> {
+/// Writes the payload along the list; one that goes into the completion as well is held against the list.
+fn scatter(dev: &mut Device, qpn: u32, list: &[DataSeg], payload: &[u8], inline: bool) -> Result<(), Refusal> {
     let room: u64 = list.iter().map(|seg| u64::from(seg.len)).sum();
     if payload.len() as u64 > room {
         let own = CqeError::of(syndrome::LOCAL_LENGTH);
         return Err(Refusal::Own { own, sender: syndrome::REMOTE_INVALID_REQUEST });
     }
-    memory::place(dev, qpn, list, payload).map_err(|own| {
+    memory::place(dev, qpn, list, payload, inline).map_err(|own| {
         let own = CqeError { vendor: RECEIVE_PROT, ..own };
         Refusal::Own { own, sender: syndrome::REMOTE_OPERATION }
     })
@@ -156,6 +158,7 @@ fn advance(dev: &mut Device, qpn: u32) -> Option<Completion> {
         src_qpn: 0,
         solicited: false,
         timestamp,
+        inline: None,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Send queues: doorbells, work requests in order, retries, and the way into the error state.
 
-use super::cqe::{Completion, CqeError, Side, syndrome};
+use super::cqe::{Completion, CqeError, Inline, Side, syndrome};
 use super::fault::Corruption;
 use super::fetch::{self, Body, Fetched, Message};
 use super::wire::{self, Answer};
@@ -130,7 +130,7 @@ fn step(dev: &mut Device, qpn: u32) {
         Err(error) => return fail(dev, qpn, &ctrl, error, None),
     };
     if matches!(message.body, Body::Nothing) {
-        return retire(dev, qpn, &ctrl, 0);
+        return retire(dev, qpn, &ctrl, 0, None);
     }
     corrupt(message.body.outgoing(), drawn);
     let under_way = under_way(dev, qpn, &message);
@@ -163,16 +163,18 @@ fn under_way(dev: &mut Device, qpn: u32, message: &Message) -> u32 {
     run.requests
 }
 
-/// The peer has done what the head asked for. Its answer is written now; where that is not permitted, the peer has done
-/// it all the same.
+/// The peer has done what the head asked for. Its answer is written now, or goes into the completion; where that is not
+/// permitted, the peer has done it all the same. An answer for the completion of a request that asked for none is lost: who
+/// wants answers in completions has to ask for those.
 fn finish(dev: &mut Device, qpn: u32, message: Message, mut answer: Vec<u8>, drawn: Corruption) {
     let (ctrl, len) = (message.ctrl, message.body.len());
     if !answer.is_empty() {
         look_ahead(dev, qpn, &ctrl);
     }
     corrupt(&mut answer, drawn);
-    match memory::place(dev, qpn, &message.body.into_list(), &answer) {
-        Ok(()) => retire(dev, qpn, &ctrl, len),
+    let inline = dev.objects.qps.get(&qpn).and_then(|qp| Inline::take(&answer, qp.scatter_req.bytes()));
+    match memory::place(dev, qpn, &message.body.into_list(), &answer, inline.is_some()) {
+        Ok(()) => retire(dev, qpn, &ctrl, len, inline),
         Err(error) => fail(dev, qpn, &ctrl, error, None),
     }
 }
@@ -218,13 +220,13 @@ fn wait(dev: &mut Device, qpn: u32, ns: Option<u64>) {
 }
 
 /// The head is done: completion if asked for, and on to the next.
-fn retire(dev: &mut Device, qpn: u32, ctrl: &Ctrl, bytes: u64) {
+fn retire(dev: &mut Device, qpn: u32, ctrl: &Ctrl, bytes: u64, inline: Option<Inline>) {
     let run = dev.data.send(qpn);
     run.retries = 0;
     run.rnr_retries = 0;
     let Some(completion) = advance(dev, qpn, ctrl) else { return };
     if ctrl.signalled {
-        report(dev, qpn, Completion { byte_cnt: bytes as u32, ..completion });
+        report(dev, qpn, Completion { byte_cnt: bytes as u32, inline, ..completion });
     }
 }
 
@@ -254,6 +256,7 @@ fn advance(dev: &mut Device, qpn: u32, ctrl: &Ctrl) -> Option<Completion> {
         src_qpn: 0,
         solicited: false,
         timestamp,
+        inline: None,
     })
 }
 

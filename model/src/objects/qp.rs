@@ -45,6 +45,47 @@ impl Path {
     }
 }
 
+/// Which payloads go into completions (`cs_req`, `cs_res`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScatterToCqe {
+    Off,
+    /// Up to 32 bytes.
+    Data32,
+    /// Up to 64 bytes: needs entries of 128.
+    Data64,
+    /// A value that neither side has.
+    Unknown,
+}
+
+impl ScatterToCqe {
+    fn of_requester(value: u8) -> Self {
+        match value {
+            0 => Self::Off,
+            0x11 => Self::Data32,
+            0x22 => Self::Data64,
+            _ => Self::Unknown,
+        }
+    }
+
+    fn of_responder(value: u8) -> Self {
+        match value {
+            0 => Self::Off,
+            0x1 => Self::Data32,
+            0x2 => Self::Data64,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Largest payload in a completion.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::Data32 => 32,
+            Self::Data64 => 64,
+            Self::Off | Self::Unknown => 0,
+        }
+    }
+}
+
 /// A queue pair (QPC): what CREATE_QP and the transitions told.
 #[derive(Clone, Debug)]
 pub(crate) struct Qp {
@@ -91,6 +132,9 @@ pub(crate) struct Qp {
     /// Reads and atomics under way at once: as requester, 2^`log_sra_max`, and as responder, 2^`log_rra_max`.
     pub(crate) log_sra_max: u8,
     pub(crate) log_rra_max: u8,
+    /// Answers of reads and atomics in the requester's completions; messages in the responder's.
+    pub(crate) scatter_req: ScatterToCqe,
+    pub(crate) scatter_res: ScatterToCqe,
     /// Counters that the data path keeps: send blocks and receive entries taken.
     pub(crate) sq_consumer: u16,
     pub(crate) rq_consumer: u16,
@@ -136,6 +180,8 @@ impl Qp {
             remote_atomic: bit_at(c, 0x92 * 8 + 2) && bits(c, 0x91 * 8 + 4, 4) != 0,
             log_sra_max: bits(c, 0x71 * 8, 3) as u8,
             log_rra_max: bits(c, 0x91 * 8, 3) as u8,
+            scatter_req: ScatterToCqe::of_requester(u8_at(c, 0xc6)),
+            scatter_res: ScatterToCqe::of_responder(u8_at(c, 0xc7)),
             sq_consumer: 0,
             rq_consumer: 0,
         }
