@@ -158,6 +158,8 @@ crate::prm_values! {
 #[derive(Clone, Copy)]
 pub struct CqeRef<'a> {
     words: &'a [AtomicU32; 16],
+    /// The half before the descriptor of a 128-byte entry.
+    front: Option<&'a [AtomicU32; 16]>,
     op_own: OpOwn,
 }
 
@@ -167,13 +169,13 @@ impl<'a> CqeRef<'a> {
     #[inline]
     pub fn new(words: &'a [AtomicU32; 16]) -> Self {
         let tail = Be32::from_raw(words[15].load(Relaxed));
-        Self::with_op_own(words, OpOwn::from_bits(tail.get() as u8))
+        Self::of_slot(words, None, OpOwn::from_bits(tail.get() as u8))
     }
 
-    /// The entry whose last byte was read as `op_own`.
+    /// The entry whose last byte was read as `op_own`, with the half before its descriptor if it has one.
     #[inline]
-    pub(crate) const fn with_op_own(words: &'a [AtomicU32; 16], op_own: OpOwn) -> Self {
-        Self { words, op_own }
+    pub(crate) const fn of_slot(words: &'a [AtomicU32; 16], front: Option<&'a [AtomicU32; 16]>, op_own: OpOwn) -> Self {
+        Self { words, front, op_own }
     }
 
     /// Dword `I` as it lies in memory; an index beyond the entry does not compile.
@@ -205,6 +207,18 @@ impl<'a> CqeRef<'a> {
     #[inline]
     pub const fn format(self) -> CqeDataFormat {
         self.op_own.format()
+    }
+
+    /// The dwords in which the message lies, if the entry has it: 8 of the descriptor, or the 16 before it in a 128-byte entry.
+    /// `None` for the other formats, and for 64 bytes in an entry that has no room for them. How many of the bytes count
+    /// ([`byte_cnt`](Self::byte_cnt), or 8 of an atomic's answer) is for the caller to check.
+    #[inline]
+    pub fn inline_data(self) -> Option<&'a [AtomicU32]> {
+        match self.format() {
+            CqeDataFormat::INLINE_DATA32_SEG => self.words.first_chunk::<8>().map(|half| &half[..]),
+            CqeDataFormat::INLINE_DATA64_SEG => self.front.map(|front| &front[..]),
+            _ => None,
+        }
     }
 
     /// Whether the sender asked for an event.

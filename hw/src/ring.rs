@@ -244,13 +244,14 @@ impl<'m, F: Format> Consumer<'m, F> {
         self.ci.wrapping_sub(self.start)
     }
 
-    /// The descriptor in the next slot.
+    /// The 64 bytes from byte `from` on, at most `F::DESC`, of slot `ci`.
     #[inline(always)]
-    fn descriptor(&self) -> &'m [AtomicU32; 16] {
-        let slot = (self.ci & self.mask) as usize;
-        let at = slot * (F::SIZE / 4) + F::DESC / 4;
+    fn block(&self, ci: u32, from: usize) -> &'m [AtomicU32; 16] {
+        let slot = (ci & self.mask) as usize;
+        let at = slot * (F::SIZE / 4) + from.min(F::DESC) / 4;
         // SAFETY: `consume` checked that `mem` has `mask + 1` slots of `F::SIZE` bytes; `slot` is at most `mask`, and the 16
-        // dwords from `F::DESC` on lie within a slot. The reference is to atomics and lives as long as the borrow of `mem`.
+        // dwords from `F::DESC` or before on lie within a slot. The reference is to atomics and lives as long as the borrow
+        // of `mem`.
         unsafe { &*self.mem.as_ptr().add(at).cast::<[AtomicU32; 16]>() }
     }
 
@@ -260,7 +261,7 @@ impl<'m, F: Format> Consumer<'m, F> {
         if self.ci == self.end {
             return None;
         }
-        let words = self.descriptor();
+        let words = self.block(self.ci, F::DESC);
         let tail = Be32::from_raw(words[15].load(Relaxed));
         if !F::is_owned(tail, self.ci.wrapping_shr(self.log_size)) {
             return None;
@@ -279,7 +280,8 @@ impl<'m, F: CqeFormat> Consumer<'m, F> {
     #[inline(always)]
     pub fn next(&mut self) -> Option<CqeRef<'m>> {
         let (words, tail) = self.take()?;
-        Some(CqeRef::with_op_own(words, OpOwn::from_bits(tail.get() as u8)))
+        let front = (F::DESC != 0).then(|| self.block(self.ci.wrapping_sub(1), 0));
+        Some(CqeRef::of_slot(words, front, OpOwn::from_bits(tail.get() as u8)))
     }
 }
 

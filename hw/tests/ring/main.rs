@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod device;
+mod inline;
 mod threads;
 
 use std::sync::atomic::{AtomicU32, Ordering};
