@@ -93,8 +93,18 @@ fn the_search_finds_each_way_to_depend_on_a_crate() {
 }
 
 /// Crates of others that the program and the server need; none of them knows the device.
-const OTHERS: &[&str] =
-    &["anstream", "anstyle", "clap", "memmap2", "rustix", "serde_json", "signal-hook", "vfio-bindings", "vfio_user"];
+const OTHERS: &[&str] = &[
+    "anstream",
+    "anstyle",
+    "clap",
+    "memmap2",
+    "rustix",
+    "serde_json",
+    "signal-hook",
+    "tempfile",
+    "vfio-bindings",
+    "vfio_user",
+];
 
 #[test]
 fn of_the_crates_that_know_the_device_it_depends_on_mlx5_hw_alone() {
