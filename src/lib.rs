@@ -23,7 +23,9 @@ mod pd;
 mod qp;
 
 pub use cmdq::CommandCounters;
-pub use cq::{Completion, Cq, CqInitAttrEx, CqeSize, PollAttr, PollError, Poller, Wc, WcOpcode, WcStatus};
+pub use cq::{
+    Completion, Cq, CqInitAttrEx, CqeSize, PollAttr, PollError, Poller, SigErr, TmInfo, Wc, WcOpcode, WcStatus,
+};
 pub use device::{Device, DeviceConfig};
 pub use dma::Leaked;
 pub use error::{Error, Failure, Returned};

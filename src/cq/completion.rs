@@ -2,10 +2,10 @@
 
 use core::fmt;
 
-use mlx5_hw::cqe::{CqeOpcode, CqeRef};
+use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef};
 use mlx5_hw::wqe::WqeOpcode;
 
-use super::{Wc, WcOpcode, WcStatus};
+use super::{TmInfo, Wc, WcOpcode, WcStatus, tag_matching};
 use crate::flags::{WcFlags, WcResultFlags};
 
 /// An entry with what is always decoded.
@@ -16,24 +16,9 @@ pub(super) struct Current<'m> {
     pub(super) status: WcStatus,
 }
 
-/// Whether an entry belongs to a receive; `None` for an opcode that is no request's.
-#[inline(always)]
-pub(super) fn is_receive(cqe: CqeRef<'_>) -> Option<bool> {
-    match cqe.opcode() {
-        CqeOpcode::REQ => send_opcode(cqe).map(|_| false),
-        CqeOpcode::REQ_ERR => Some(false),
-        CqeOpcode::RESP_WR_IMM
-        | CqeOpcode::RESP_SEND
-        | CqeOpcode::RESP_SEND_IMM
-        | CqeOpcode::RESP_SEND_INV
-        | CqeOpcode::RESP_ERR => Some(true),
-        _ => None,
-    }
-}
-
 /// The completion opcode of a send request.
 #[inline(always)]
-fn send_opcode(cqe: CqeRef<'_>) -> Option<WcOpcode> {
+pub(super) fn send_opcode(cqe: CqeRef<'_>) -> Option<WcOpcode> {
     match WqeOpcode(cqe.sop_opcode()) {
         WqeOpcode::SEND | WqeOpcode::SEND_IMM | WqeOpcode::SEND_INVAL => Some(WcOpcode::SEND),
         WqeOpcode::RDMA_WRITE | WqeOpcode::RDMA_WRITE_IMM => Some(WcOpcode::RDMA_WRITE),
@@ -42,6 +27,11 @@ fn send_opcode(cqe: CqeRef<'_>) -> Option<WcOpcode> {
         WqeOpcode::ATOMIC_FA => Some(WcOpcode::FETCH_ADD),
         _ => None,
     }
+}
+
+/// The device's real-time format, seconds above nanoseconds, as nanoseconds.
+fn real_time_ns(timestamp: u64) -> u64 {
+    (timestamp >> 32) * 1_000_000_000 + (timestamp & 0xffff_ffff)
 }
 
 /// A completion, lent by a [`Poller`](super::Poller) until it moves on.
@@ -73,12 +63,23 @@ impl<'p> Completion<'p> {
 
     /// What the request was (`ibv_wc_read_opcode`); `None` when it failed.
     pub fn opcode(&self) -> Option<WcOpcode> {
-        self.current.opcode()
+        let matched = if self.current.was_sent_to() { tag_matching::opcode(self.current.cqe) } else { None };
+        matched.or_else(|| self.current.opcode())
     }
 
-    /// The device's own code for an error (`ibv_wc_read_vendor_err`); `None` when there was none.
+    /// The device's own code for an error (`ibv_wc_read_vendor_err`), 8 bits; `None` when there was none.
     pub fn vendor_err(&self) -> Option<u32> {
-        (!self.current.succeeded()).then(|| self.current.cqe.vendor_err_synd().into())
+        self.of_error().map(|cqe| cqe.vendor_err_synd().into())
+    }
+
+    /// The hardware's own code for an error, which the vendor's support asks for; `None` when there was none.
+    pub fn hw_err_synd(&self) -> Option<u8> {
+        self.of_error().map(CqeRef::hw_err_synd)
+    }
+
+    /// Which unit of the hardware set [`hw_err_synd`](Self::hw_err_synd), 4 bits; `None` when there was no error.
+    pub fn hw_synd_type(&self) -> Option<u8> {
+        self.of_error().map(CqeRef::hw_synd_type)
     }
 
     /// Bytes transferred (`ibv_wc_read_byte_len`): of receives, RDMA reads and atomics.
@@ -98,29 +99,37 @@ impl<'p> Completion<'p> {
         valid.then(|| self.current.cqe.imm_inval_pkey().get())
     }
 
-    /// Number of the local queue pair (`ibv_wc_read_qp_num`), of failed requests too.
+    /// Number of the local queue pair (`ibv_wc_read_qp_num`), 24 bits; of failed requests too.
     pub fn qp_num(&self) -> Option<u32> {
         self.asked(WcFlags::QP_NUM).then(|| self.current.cqe.qpn())
     }
 
-    /// Number of the sender's queue pair (`ibv_wc_read_src_qp`): of receives; only datagrams carry it.
+    /// Number of the sender's queue pair (`ibv_wc_read_src_qp`), 24 bits: of receives; only datagrams carry it.
     pub fn src_qp(&self) -> Option<u32> {
-        self.of_receive(WcFlags::SRC_QP).then(|| self.current.cqe.src_qp())
+        self.of_headers(WcFlags::SRC_QP).then(|| self.current.cqe.src_qp())
     }
 
-    /// Source LID (`ibv_wc_read_slid`): of receives.
+    /// P_Key index (`ibv_wc_read_pkey_index`): of receives, which need not be asked for. What mlx5 delivers are the low 16 bits
+    /// of the word that else holds immediate data or the invalidated key: `None` with one of these.
+    pub fn pkey_index(&self) -> Option<u16> {
+        let other = WcResultFlags::WITH_IMM | WcResultFlags::WITH_INV;
+        let valid = self.current.received() && !self.current.wc_flags().intersects(other);
+        valid.then(|| self.current.cqe.imm_inval_pkey().get() as u16)
+    }
+
+    /// Source LID (`ibv_wc_read_slid`), 16 bits: of receives.
     pub fn slid(&self) -> Option<u32> {
-        self.of_receive(WcFlags::SLID).then(|| self.current.cqe.slid().into())
+        self.of_headers(WcFlags::SLID).then(|| self.current.cqe.slid().into())
     }
 
-    /// Service level (`ibv_wc_read_sl`): of receives.
+    /// Service level (`ibv_wc_read_sl`), 4 bits: of receives. On Ethernet these bits hold the type of the packet.
     pub fn sl(&self) -> Option<u8> {
-        self.of_receive(WcFlags::SL).then(|| self.current.cqe.sl())
+        self.of_headers(WcFlags::SL).then(|| self.current.cqe.sl())
     }
 
-    /// Path bits of the destination LID (`ibv_wc_read_dlid_path_bits`): of receives.
+    /// Path bits of the destination LID (`ibv_wc_read_dlid_path_bits`), 7 bits: of receives.
     pub fn dlid_path_bits(&self) -> Option<u8> {
-        self.of_receive(WcFlags::DLID_PATH_BITS).then(|| self.current.cqe.dlid_path_bits())
+        self.of_headers(WcFlags::DLID_PATH_BITS).then(|| self.current.cqe.dlid_path_bits())
     }
 
     /// When the request ended, in ticks of the device's clock (`ibv_wc_read_completion_ts`); failed ones carry no time.
@@ -129,12 +138,39 @@ impl<'p> Completion<'p> {
         valid.then(|| self.current.cqe.timestamp())
     }
 
-    /// What is true of this completion (`ibv_wc_read_wc_flags`); nothing when it failed.
-    pub fn wc_flags(&self) -> WcResultFlags {
-        self.current.wc_flags()
+    /// When the request ended, in nanoseconds since the epoch of the device's real-time clock
+    /// (`ibv_wc_read_completion_wallclock_ns`); failed ones carry no time.
+    pub fn completion_wallclock_ns(&self) -> Option<u64> {
+        let valid = self.asked(WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK) && self.current.succeeded();
+        valid.then(|| real_time_ns(self.current.cqe.timestamp()))
     }
 
-    /// All of it as `ibv_poll_cq` gives it, whatever was asked for.
+    /// The VLAN tag that the device took out of the packet (`ibv_wc_read_cvlan`), with priority: of receives of Ethernet
+    /// queues, when there was one.
+    pub fn cvlan(&self) -> Option<u16> {
+        let stripped = || self.current.cqe.field(Cqe64Layout::L4_HDR_TYPE_ETC) & 1 != 0;
+        (self.of_headers(WcFlags::CVLAN) && stripped()).then(|| self.current.cqe.vlan_info())
+    }
+
+    /// The tag of the steering rule that the packet met (`ibv_wc_read_flow_tag`), 24 bits: of receives. Queues that rules
+    /// do not tag have their number here.
+    pub fn flow_tag(&self) -> Option<u32> {
+        (self.asked(WcFlags::FLOW_TAG) && self.current.received()).then(|| self.current.cqe.qpn())
+    }
+
+    /// The message's tag (`ibv_wc_read_tm_info`): of messages that went through a tag list.
+    pub fn tm_info(&self) -> Option<TmInfo> {
+        let valid = self.asked(WcFlags::TM_INFO) && self.current.was_sent_to();
+        if valid { tag_matching::info(self.current.cqe) } else { None }
+    }
+
+    /// What is true of this completion (`ibv_wc_read_wc_flags`); nothing when it failed.
+    pub fn wc_flags(&self) -> WcResultFlags {
+        let matched = self.current.was_sent_to().then(|| tag_matching::flags(self.current.cqe));
+        self.current.wc_flags() | matched.unwrap_or_default()
+    }
+
+    /// All of it as `ibv_poll_cq` gives it, whatever was asked for. Tag matching does not show in it.
     pub fn to_wc(&self) -> Wc {
         self.current.wc()
     }
@@ -143,8 +179,12 @@ impl<'p> Completion<'p> {
         self.asked.contains(flag)
     }
 
-    fn of_receive(&self, flag: WcFlags) -> bool {
-        self.asked(flag) && self.current.received()
+    fn of_error(&self) -> Option<CqeRef<'p>> {
+        self.current.cqe.is_error().then_some(self.current.cqe)
+    }
+
+    fn of_headers(&self, flag: WcFlags) -> bool {
+        self.asked(flag) && self.current.has_headers()
     }
 }
 
@@ -157,7 +197,7 @@ impl fmt::Debug for Completion<'_> {
 impl Current<'_> {
     #[inline(always)]
     fn succeeded(&self) -> bool {
-        !self.cqe.is_error()
+        self.status == WcStatus::SUCCESS
     }
 
     /// A receive that succeeded.
@@ -166,8 +206,20 @@ impl Current<'_> {
         self.succeeded() && self.cqe.opcode() != CqeOpcode::REQ
     }
 
+    /// A receive whose entry tells of the packet's headers: with 32 bytes of data these lie in their place.
+    #[inline(always)]
+    fn has_headers(&self) -> bool {
+        self.received() && self.cqe.format() != CqeDataFormat::INLINE_DATA32_SEG
+    }
+
+    /// Such a receive, of a message: an RDMA write's goes through no tag list.
+    fn was_sent_to(&self) -> bool {
+        self.has_headers() && self.cqe.opcode() != CqeOpcode::RESP_WR_IMM
+    }
+
     fn opcode(&self) -> Option<WcOpcode> {
         match self.cqe.opcode() {
+            _ if !self.succeeded() => None,
             CqeOpcode::REQ => send_opcode(self.cqe),
             CqeOpcode::RESP_WR_IMM => Some(WcOpcode::RECV_RDMA_WITH_IMM),
             CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_IMM | CqeOpcode::RESP_SEND_INV => Some(WcOpcode::RECV),
@@ -184,15 +236,17 @@ impl Current<'_> {
     }
 
     fn wc_flags(&self) -> WcResultFlags {
-        if !self.received() {
-            return WcResultFlags::empty();
-        }
-        let grh = if self.cqe.has_grh() { WcResultFlags::GRH } else { WcResultFlags::empty() };
-        grh | match self.cqe.opcode() {
+        let when = |is: bool, flag| if is { flag } else { WcResultFlags::empty() };
+        let word = match self.cqe.opcode() {
             CqeOpcode::RESP_WR_IMM | CqeOpcode::RESP_SEND_IMM => WcResultFlags::WITH_IMM,
             CqeOpcode::RESP_SEND_INV => WcResultFlags::WITH_INV,
             _ => WcResultFlags::empty(),
+        };
+        if !self.has_headers() {
+            return word;
         }
+        let grh = when(self.cqe.has_grh(), WcResultFlags::GRH);
+        word | grh | when(self.cqe.ip_csum_ok(), WcResultFlags::IP_CSUM_OK)
     }
 
     #[inline(always)]
@@ -200,7 +254,7 @@ impl Current<'_> {
         let (cqe, wr_id, status) = (self.cqe, self.wr_id, self.status);
         let mut wc = Wc { wr_id, status, qp_num: cqe.qpn(), ..Wc::default() };
         if !self.succeeded() {
-            wc.vendor_err = cqe.vendor_err_synd().into();
+            wc.vendor_err = if cqe.is_error() { cqe.vendor_err_synd().into() } else { 0 };
             return wc;
         }
         wc.opcode = self.opcode().unwrap_or_default();
@@ -214,8 +268,168 @@ impl Current<'_> {
                 _ => 0,
             };
             wc.pkey_index = word.get() as u16;
+        }
+        if self.has_headers() {
             (wc.src_qp, wc.slid, wc.sl, wc.dlid_path_bits) = (cqe.src_qp(), cqe.slid(), cqe.sl(), cqe.dlid_path_bits());
         }
         wc
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU32;
+
+    /// An entry of these bytes: offset, then bytes in memory order.
+    fn entry(parts: &[(usize, &[u8])]) -> [AtomicU32; 16] {
+        let mut bytes = [0_u8; 64];
+        for (at, part) in parts {
+            bytes[*at..at + part.len()].copy_from_slice(part);
+        }
+        core::array::from_fn(|i| AtomicU32::new(u32::from_ne_bytes([0, 1, 2, 3].map(|b| bytes[4 * i + b]))))
+    }
+
+    fn read<T>(parts: &[(usize, &[u8])], asked: WcFlags, with: impl FnOnce(Completion<'_>) -> T) -> T {
+        let words = entry(parts);
+        let cqe = CqeRef::new(&words);
+        let status = if cqe.is_error() { WcStatus(cqe.syndrome().wc_status()) } else { WcStatus::SUCCESS };
+        with(Completion::new(Current { cqe, wr_id: 1, status }, asked))
+    }
+
+    const RESP_SEND: (usize, &[u8]) = (63, &[0x20]);
+    const INLINE_32: (usize, &[u8]) = (63, &[0x24]);
+    const REQ_SEND: [(usize, &[u8]); 2] = [(63, &[0x00]), (56, &[0x0a])];
+
+    /// Case C-038: the same four bytes.
+    #[test]
+    fn immediate_data_is_in_network_order_and_the_invalidated_key_in_the_cpus() {
+        let word: (usize, &[u8]) = (36, &[0, 0, 0, 0x2a]);
+        for op_own in [0x10, 0x30] {
+            read(&[word, (63, &[op_own])], WcFlags::IMM, |c| {
+                assert_eq!(c.imm_data().map(u32::to_ne_bytes), Some([0, 0, 0, 0x2a]));
+                assert_eq!((c.invalidated_rkey(), c.pkey_index()), (None, None));
+                assert_eq!((c.to_wc().imm_data.to_ne_bytes(), c.to_wc().imm()), ([0, 0, 0, 0x2a], Some(42)));
+            });
+        }
+        read(&[word, (63, &[0x40])], WcFlags::IMM, |c| {
+            assert_eq!((c.imm_data(), c.invalidated_rkey(), c.pkey_index()), (None, Some(42), None));
+            assert_eq!((c.to_wc().imm_data, c.to_wc().imm()), (42, None));
+        });
+        read(&[word, RESP_SEND], WcFlags::all(), |c| {
+            assert_eq!((c.imm_data(), c.invalidated_rkey(), c.pkey_index()), (None, None, Some(42)));
+        });
+    }
+
+    /// `hds_ip_ext` at 28 (bit 1 layer 3, bit 2 layer 4 good), header types at 29 (bits 3:2: 1 IPv6, 2 IPv4).
+    #[test]
+    fn checksums_are_good_when_both_are_and_the_packet_is_ipv4() {
+        let is_ok = |ext, types| {
+            read(&[(28, &[ext, types]), RESP_SEND], WcFlags::empty(), |c| {
+                assert_eq!(c.wc_flags(), c.to_wc().flags());
+                c.wc_flags().contains(WcResultFlags::IP_CSUM_OK)
+            })
+        };
+        assert!(is_ok(0b110, 0b1000) && is_ok(0b111, 0b1001));
+        assert!(!is_ok(0b010, 0b1000) && !is_ok(0b100, 0b1000), "one of the two");
+        assert!(!is_ok(0b110, 0b0100) && !is_ok(0b110, 0), "IPv6, no IP");
+    }
+
+    #[test]
+    fn a_vlan_tag_is_there_when_the_device_took_one_out() {
+        let cvlan =
+            |types, op_own: (usize, &[u8]), asked| read(&[(29, &[types, 0xe1, 0x23]), op_own], asked, |c| c.cvlan());
+        assert_eq!(cvlan(1, RESP_SEND, WcFlags::CVLAN), Some(0xe123));
+        assert_eq!(cvlan(0, RESP_SEND, WcFlags::CVLAN), None, "not stripped");
+        assert_eq!(cvlan(1, RESP_SEND, WcFlags::all() - WcFlags::CVLAN), None, "not asked for");
+        assert_eq!(cvlan(1, INLINE_32, WcFlags::CVLAN), None, "data lies there");
+    }
+
+    #[test]
+    fn a_flow_tag_is_what_a_queue_number_would_be() {
+        let parts = [(56, &[0xff, 0xab, 0xcd, 0xef][..]), RESP_SEND];
+        assert_eq!(read(&parts, WcFlags::FLOW_TAG, |c| (c.flow_tag(), c.qp_num())), (Some(0xab_cdef), None));
+        assert_eq!(read(&parts, WcFlags::QP_NUM, |c| (c.flow_tag(), c.qp_num())), (None, Some(0xab_cdef)));
+        assert_eq!(read(&REQ_SEND, WcFlags::FLOW_TAG, |c| c.flow_tag()), None, "a send has met no rule");
+    }
+
+    /// The real-time format has seconds in the upper 32 bits and nanoseconds in the lower.
+    #[test]
+    fn wall_clock_time_is_nanoseconds_made_of_seconds_and_nanoseconds() {
+        let stamp = [0x65, 0x53, 0xf1, 0x00, 0x3b, 0x9a, 0xc9, 0xff];
+        let parts = [(48, &stamp[..]), RESP_SEND];
+        read(&parts, WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK, |c| {
+            assert_eq!((c.completion_wallclock_ns(), c.completion_ts()), (Some(1_700_000_000_999_999_999), None));
+        });
+        read(&parts, WcFlags::COMPLETION_TIMESTAMP, |c| {
+            assert_eq!((c.completion_wallclock_ns(), c.completion_ts()), (None, Some(0x6553_f100_3b9a_c9ff)));
+        });
+        assert_eq!(real_time_ns(u64::MAX), 0xffff_ffff * 1_000_000_001, "any bits have a value");
+        let failed = [(48, &stamp[..]), (63, &[0xe0])];
+        assert_eq!(read(&failed, WcFlags::all(), |c| (c.completion_wallclock_ns(), c.completion_ts())), (None, None));
+    }
+
+    /// Opcode and flags as libmlx5 gives them: for each operation of `MLX5_CQE_APP_OP_TM_*`.
+    #[test]
+    fn tag_matching_shows_in_opcode_flags_and_info() {
+        use WcResultFlags as F;
+        let header = [0, 0, 0, 0, 1, 2, 3, 4, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17];
+        let both = F::TM_MATCH | F::TM_DATA_VALID;
+        for (app_op, opcode, flags) in [
+            (1, 128, F::TM_MATCH),
+            (2, 133, F::TM_DATA_VALID),
+            (3, 133, F::empty()),
+            (4, 134, F::empty()),
+            (9, 133, F::TM_MATCH),
+            (10, 133, both),
+            (11, 133, both),
+            (12, 128, both),
+            (0, 128, F::empty()),
+            (255, 128, F::empty()),
+        ] {
+            let parts = [(0, &header[..]), (40, &[1, app_op]), RESP_SEND];
+            read(&parts, WcFlags::TM_INFO, |c| {
+                assert_eq!((c.opcode(), c.wc_flags()), (Some(WcOpcode(opcode)), flags), "operation {app_op}");
+                let info = TmInfo { tag: 0x1011_1213_1415_1617, r#priv: 0x0102_0304 };
+                assert_eq!(c.tm_info(), Some(info));
+            });
+            assert_eq!(read(&parts, WcFlags::STANDARD, |c| c.tm_info()), None, "not asked for");
+        }
+        let plain = |op_own: (usize, &[u8]), app| {
+            read(&[(0, &header), (40, &[app, 3]), op_own], WcFlags::TM_INFO, |c| (c.tm_info(), c.wc_flags()))
+        };
+        assert_eq!(plain(RESP_SEND, 0), (None, F::empty()), "no application");
+        assert_eq!(plain(INLINE_32, 1).0, None, "data lies there");
+        assert_eq!(plain((63, &[0x10]), 1), (None, F::WITH_IMM), "a write goes through no tag list");
+    }
+
+    /// With 32 bytes of data in the entry, nothing that lies in their place may be handed out.
+    #[test]
+    fn data_in_the_entry_hides_the_headers() {
+        let parts = [(0, &[0xff_u8; 32][..]), (44, &[0, 0, 0, 32]), INLINE_32];
+        read(&parts, WcFlags::all(), |c| {
+            assert_eq!((c.byte_len(), c.opcode()), (Some(32), Some(WcOpcode::RECV)));
+            assert_eq!((c.src_qp(), c.slid(), c.sl(), c.dlid_path_bits()), (None, None, None, None));
+            assert_eq!((c.wc_flags(), c.cvlan(), c.tm_info()), (WcResultFlags::empty(), None, None));
+            let wc = c.to_wc();
+            assert_eq!((wc.src_qp, wc.slid, wc.sl, wc.dlid_path_bits, wc.wc_flags), (0, 0, 0, 0, 0));
+        });
+    }
+
+    /// Bytes 52 to 55: `hw_err_synd`, `hw_synd_type` (upper half), `vendor_err`, `syndrome`.
+    #[test]
+    fn an_error_entry_carries_all_four_of_its_codes_and_a_good_one_none() {
+        for op_own in [0xd0, 0xe1] {
+            read(&[(52, &[0x5d, 0xaf, 0x88, 0x13]), (63, &[op_own])], WcFlags::all(), |c| {
+                assert_eq!((c.hw_err_synd(), c.hw_synd_type(), c.vendor_err()), (Some(0x5d), Some(0xa), Some(0x88)));
+                assert_eq!((c.status(), c.opcode()), (WcStatus::REM_ACCESS_ERR, None));
+                assert_eq!((c.flow_tag(), c.pkey_index(), c.byte_len()), (None, None, None));
+                assert_eq!((c.to_wc().vendor_err, c.to_wc().opcode), (0x88, WcOpcode(0)));
+            });
+        }
+        read(&[(48, &[0xff; 8]), RESP_SEND], WcFlags::all(), |c| {
+            assert_eq!((c.hw_err_synd(), c.hw_synd_type(), c.vendor_err()), (None, None, None));
+            assert_eq!(c.to_wc().vendor_err, 0);
+        });
     }
 }

@@ -185,6 +185,7 @@ impl Plan {
             mem,
             dbrec: bytes / 4,
             rows,
+            ignore_overrun: self.ignore_overrun,
             attached: AtomicU32::new(0),
             destroyed: AtomicBool::new(false),
         };

@@ -3,11 +3,14 @@
 //! A [`Cq`] is the one who polls: polling takes it exclusively, so no lock is needed and none is there. What queue pairs
 //! share with it ([`Shared`]) is its number, its memory and the table of queues; the last of them to go ends the CQ.
 
+mod batch;
 mod completion;
 mod create;
+mod poll_error;
 mod poller;
 mod purge;
 mod rows;
+mod tag_matching;
 mod wc;
 
 use alloc::sync::Arc;
@@ -21,8 +24,10 @@ use mlx5_hw::ring::{Cqe64, Cqe128, Ring};
 
 pub use completion::Completion;
 pub use create::{CqInitAttrEx, CqeSize};
-pub use poller::{PollAttr, PollError, Poller};
+pub use poll_error::{PollError, SigErr};
+pub use poller::{PollAttr, Poller};
 pub(crate) use rows::{Reader, Rows};
+pub use tag_matching::TmInfo;
 pub use wc::{Wc, WcOpcode, WcStatus};
 
 use crate::device::{DeviceInner, Patience};
@@ -47,6 +52,8 @@ pub(crate) struct Shared {
     mem: DmaRegion,
     dbrec: usize,
     rows: Arc<Rows<QpWork>>,
+    /// Created to ignore overrun: batches do not write the consumer index.
+    ignore_overrun: bool,
     /// Queues attached: one queue pair counts once for each of its two queues.
     attached: AtomicU32,
     /// DESTROY_CQ has succeeded.
@@ -172,11 +179,12 @@ impl Cq {
         }
     }
 
-    /// Asks the device for the CQ's context (QUERY_CQ; PRM `cqc`). The consumer index it names is the last published one.
+    /// Asks the device for the CQ's context (QUERY_CQ; PRM `cqc`). The consumer index it names is what was consumed so far.
     ///
     /// # Errors
     /// What the device answers.
     pub fn query(&self) -> Result<Cqc, Error> {
+        self.publish();
         self.shared.dev.exec(&QueryCq { cqn: self.shared.cqn })
     }
 
@@ -188,6 +196,21 @@ impl Cq {
         match &self.ring {
             AnyRing::B64(r) => r.entries(),
             AnyRing::B128(r) => r.entries(),
+        }
+    }
+
+    fn ci(&self) -> u32 {
+        match &self.ring {
+            AnyRing::B64(r) => r.ci(),
+            AnyRing::B128(r) => r.ci(),
+        }
+    }
+
+    /// Tells the device what was consumed. A batch does that itself when it ends, but not where overrun is ignored; commands
+    /// that look at the consumer index need it then.
+    fn publish(&self) {
+        if let Some(record) = self.shared.dbrec() {
+            record.set_consumer(self.ci());
         }
     }
 }

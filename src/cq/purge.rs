@@ -6,7 +6,7 @@ use mlx5_hw::be::Be32;
 use mlx5_hw::cqe::Cqe64Layout;
 use mlx5_hw::ring::{CqeFormat, Ring};
 
-use super::poller::DROPPED_INDEX;
+use super::batch::DROPPED_INDEX;
 use super::{AnyRing, Cq};
 
 /// Dword of an entry that holds the user index.

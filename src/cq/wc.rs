@@ -118,6 +118,16 @@ names!(WcOpcode {
     RECV = 128,
     /// A receive used up by an RDMA write with immediate data.
     RECV_RDMA_WITH_IMM = 129,
+    /// An entry was added to a tag list.
+    TM_ADD = 130,
+    /// An entry was removed from a tag list.
+    TM_DEL = 131,
+    /// A tag list was synchronised.
+    TM_SYNC = 132,
+    /// A receive of a message with a tag.
+    TM_RECV = 133,
+    /// A receive of a message without a tag, where tags are matched.
+    TM_NO_TAG = 134,
 });
 
 /// One completion, laid out as `struct ibv_wc` (`ibv_poll_cq(3)`).

@@ -66,7 +66,7 @@ const MARK: u32 = 0x5a5a_5a5a;
 pub const POLL: PollAttr = PollAttr { comp_mask: 0 };
 
 /// Completes `n` sends from side 0 to side 1, wr_ids from `first` on, and polls none of them.
-fn complete(p: &mut Pair, first: u64, n: u64) {
+pub fn complete(p: &mut Pair, first: u64, n: u64) {
     let to = p.sge(1, 0, 64);
     for wr_id in first..first + n {
         p.qp[1].post_recv(&[RecvWr { wr_id, sg_list: &[to] }]).unwrap();
@@ -208,9 +208,10 @@ fn bad_entries() -> Vec<BadEntry> {
         (8, 0xff_ffff, 0x123, |e| matches!(e, PollError::UnknownQueue { user_index: 0x123, .. })),
         (8, 0xff_ffff, 0xff_fffe, |e| matches!(e, PollError::UnknownQueue { user_index: 0xff_fffe, .. })),
         (15, 0xf0, 0x70, |e| matches!(e, PollError::UnknownOpcode { opcode: 7, .. })),
-        (15, 0xf0, 0x50, |e| matches!(e, PollError::UnknownOpcode { opcode: 5, .. })),
-        (15, 0xf0, 0xc0, |e| matches!(e, PollError::UnknownOpcode { opcode: 0xc, .. })),
-        (15, 0x0c, 0x0c, |e| matches!(e, PollError::UnexpectedFormat { format: 3, .. })),
+        (15, 0xf0, 0xb0, |e| matches!(e, PollError::UnknownOpcode { opcode: 0xb, .. })),
+        (15, 0xf0, 0x60, |e| matches!(e, PollError::NoTagList { .. })),
+        (15, 0xf0, 0xc0, |e| matches!(e, PollError::Signature(_))),
+        (15, 0x0c, 0x0c, |e| matches!(e, PollError::BadSession { count: 5, .. })),
         (15, 0x0c, 0x04, |e| matches!(e, PollError::UnexpectedFormat { format: 1, .. })),
         (14, 0xff << 24, 0x25 << 24, |e| matches!(e, PollError::UnknownOpcode { opcode: 0, send_opcode: 0x25, .. })),
     ]

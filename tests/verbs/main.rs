@@ -5,6 +5,7 @@ mod cq_semantics;
 mod errors;
 mod life;
 mod no_alloc;
+mod poll_entries;
 mod rc;
 mod rc_table;
 mod rdma;

@@ -1,0 +1,187 @@
+//! The core of polling: entries are taken from a ring, matched to requests, and given back when the batch ends.
+
+use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef};
+use mlx5_hw::dbrec::CqDbRec;
+use mlx5_hw::ring::{Consumer, CqeFormat, Ring};
+
+use super::completion::{Current, send_opcode};
+use super::rows::{Pass, Reader, Row};
+use super::{PollError, Shared, SigErr, Wc, WcStatus};
+use crate::qp::QpWork;
+
+/// The user index that no queue has: software writes it into entries that a reset queue left behind.
+pub(super) const DROPPED_INDEX: u32 = 0xff_ffff;
+
+/// What became of one entry.
+enum Taken<'m> {
+    Delivered(Current<'m>),
+    Dropped,
+    Bad(PollError),
+}
+
+/// Whether an entry ends a receive; `None` if it ends no request.
+#[inline(always)]
+fn ends_receive(cqe: CqeRef<'_>) -> Option<bool> {
+    match (cqe.format(), cqe.opcode()) {
+        (CqeDataFormat::COMPRESSED, _) => None,
+        (_, CqeOpcode::REQ | CqeOpcode::REQ_ERR) => Some(false),
+        (
+            _,
+            CqeOpcode::RESP_WR_IMM
+            | CqeOpcode::RESP_SEND
+            | CqeOpcode::RESP_SEND_IMM
+            | CqeOpcode::RESP_SEND_INV
+            | CqeOpcode::RESP_ERR,
+        ) => Some(true),
+        _ => None,
+    }
+}
+
+/// An entry that ends no request. Its user index is not looked up: not all of these have one.
+#[cold]
+fn without_request<'m>(cqe: CqeRef<'m>) -> Taken<'m> {
+    let user_index = cqe.srqn_or_uidx();
+    Taken::Bad(match (cqe.format(), cqe.opcode()) {
+        (CqeDataFormat::COMPRESSED, _) => PollError::BadSession { count: cqe.byte_cnt(), user_index },
+        // The old ring's last entry when a CQ is resized says nothing to the caller.
+        (_, CqeOpcode::RESIZE_CQ) => return Taken::Dropped,
+        (_, CqeOpcode::SIG_ERR) => PollError::Signature(SigErr::of(cqe)),
+        (_, CqeOpcode::NO_PACKET) => PollError::NoTagList { app_op: cqe.field(Cqe64Layout::APP_OP) as u8, user_index },
+        _ => return unknown_opcode(cqe),
+    })
+}
+
+#[cold]
+fn unknown_opcode<'m>(cqe: CqeRef<'m>) -> Taken<'m> {
+    Taken::Bad(PollError::UnknownOpcode {
+        opcode: cqe.opcode().0,
+        send_opcode: cqe.sop_opcode(),
+        user_index: cqe.srqn_or_uidx(),
+    })
+}
+
+#[cold]
+fn unknown_queue<'m>(cqe: CqeRef<'m>) -> Taken<'m> {
+    Taken::Bad(PollError::UnknownQueue { user_index: cqe.srqn_or_uidx(), qpn: cqe.qpn() })
+}
+
+/// Takes the data out of an entry that carries some, and says how the request ended.
+#[cold]
+fn take_data(cqe: CqeRef<'_>) -> Result<WcStatus, PollError> {
+    Err(PollError::UnexpectedFormat { format: cqe.format().0, user_index: cqe.srqn_or_uidx() })
+}
+
+/// Finds the request that an entry ends. Every number in the entry is looked up, masked or checked.
+#[inline(always)]
+fn take<'m>(cqe: CqeRef<'m>, pass: &Pass<'_, QpWork>, cqn: u32) -> Taken<'m> {
+    let Some(receive) = ends_receive(cqe) else { return without_request(cqe) };
+    let user_index = cqe.srqn_or_uidx();
+    let queue = match pass.find(user_index) {
+        Row::Live(queue) => queue,
+        Row::Gone => return Taken::Dropped,
+        Row::Unknown if user_index == DROPPED_INDEX => return Taken::Dropped,
+        Row::Unknown => return unknown_queue(cqe),
+    };
+    let work = if receive { &queue.recv } else { &queue.send };
+    if !work.reported_by(cqn) {
+        return unknown_queue(cqe);
+    }
+    if cqe.opcode() == CqeOpcode::REQ && send_opcode(cqe).is_none() {
+        return unknown_opcode(cqe);
+    }
+    // Before the request is over: afterwards its place in the queue may be another's.
+    let status = if cqe.is_error() {
+        WcStatus(cqe.syndrome().wc_status())
+    } else if cqe.format() == CqeDataFormat::NO_INLINE_DATA {
+        WcStatus::SUCCESS
+    } else {
+        match take_data(cqe) {
+            Ok(status) => status,
+            Err(error) => return Taken::Bad(error),
+        }
+    };
+    let counter = cqe.wqe_counter();
+    let wr_id = if receive { work.complete_one(counter) } else { work.complete_through(counter) };
+    let Some(wr_id) = wr_id else { return unknown_queue(cqe) };
+    Taken::Delivered(Current { cqe, wr_id, status })
+}
+
+/// One batch: entries are taken through it, and its end gives them back to the device with one store.
+///
+/// The fields are dropped in their order: first the consumer, which keeps what an open session still needs, then the
+/// [`Ending`], which lets the device write over it.
+pub(super) struct Batch<'a, F: CqeFormat> {
+    entries: Consumer<'a, F>,
+    /// Number of ring slots: the most that one batch takes.
+    slots: u32,
+    cqn: u32,
+    ending: Ending<'a>,
+}
+
+/// What remains to be done when a batch is over.
+struct Ending<'a> {
+    pass: Pass<'a, QpWork>,
+    /// The doorbell record, if batches write it.
+    record: Option<CqDbRec<'a>>,
+    /// The consumer index, if it moved.
+    ci: Option<u32>,
+}
+
+impl<'a, F: CqeFormat> Batch<'a, F> {
+    /// Starts a batch; `None` only if the CQ's memory were shorter than its ring, which creation rules out.
+    #[inline(always)]
+    pub(super) fn begin(ring: &'a mut Ring<F>, shared: &'a Shared, reader: &'a mut Reader<QpWork>) -> Option<Self> {
+        let record = if shared.ignore_overrun { None } else { Some(shared.dbrec()?) };
+        let (slots, entries) = (ring.entries(), ring.consume(shared.mem.words()).ok()?);
+        Some(Self { entries, slots, cqn: shared.cqn, ending: Ending { pass: reader.begin(), record, ci: None } })
+    }
+
+    /// Takes entries until one can be delivered or is bad; `None` when no more are there.
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> Option<Result<Current<'a>, PollError>> {
+        loop {
+            let Some(cqe) = self.entries.next() else {
+                // A batch that took a whole ring has not looked behind it.
+                if self.entries.taken() < self.slots {
+                    self.ending.pass.saw_empty();
+                }
+                return None;
+            };
+            match take(cqe, &self.ending.pass, self.cqn) {
+                Taken::Delivered(current) => return Some(Ok(current)),
+                Taken::Bad(error) => return Some(Err(error)),
+                Taken::Dropped => {}
+            }
+        }
+    }
+
+    /// Fills `wcs` from the front; how many, and the bad entry that ended it early.
+    #[inline(always)]
+    pub(super) fn fill(&mut self, wcs: &mut [Wc]) -> (usize, Option<PollError>) {
+        for (filled, wc) in wcs.iter_mut().enumerate() {
+            match self.next() {
+                Some(Ok(current)) => *wc = current.wc(),
+                Some(Err(error)) => return (filled, Some(error)),
+                None => return (filled, None),
+            }
+        }
+        (wcs.len(), None)
+    }
+}
+
+impl<F: CqeFormat> Drop for Batch<'_, F> {
+    #[inline]
+    fn drop(&mut self) {
+        self.ending.ci = (self.entries.taken() != 0).then(|| self.entries.ci());
+    }
+}
+
+impl Drop for Ending<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let (Some(record), Some(ci)) = (self.record, self.ci) {
+            record.set_consumer(ci);
+        }
+        self.pass.settle();
+    }
+}

@@ -1,0 +1,144 @@
+//! Why polling gave no completion.
+
+use core::fmt;
+
+use mlx5_hw::cqe::{CqeRef, SigErrCqe};
+use mlx5_hw::errno::{EINVAL, EIO, ENOENT};
+
+/// Why polling gave no completion.
+///
+/// The bad entry that an error tells of is consumed: it comes once, and polling goes on behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PollError {
+    /// No completion is there (ENOENT).
+    Empty,
+    /// An unknown bit in [`PollAttr::comp_mask`](super::PollAttr::comp_mask) (EINVAL). Nothing was touched.
+    InvalidAttr,
+    /// An entry names a queue that this CQ does not report (EIO).
+    UnknownQueue {
+        /// The user index in the entry, 24 bits.
+        user_index: u32,
+        /// The queue number in the entry, 24 bits.
+        qpn: u32,
+    },
+    /// An entry has an opcode that no request of ours completes with (EIO).
+    UnknownOpcode {
+        /// Opcode of the entry (constants `MLX5_CQE_*`), 4 bits.
+        opcode: u8,
+        /// Opcode of the send request in it (constants `MLX5_OPCODE_*`).
+        send_opcode: u8,
+        /// The user index in the entry, 24 bits.
+        user_index: u32,
+    },
+    /// An entry has inlined data, which its queue was not created for (EIO).
+    UnexpectedFormat {
+        /// Format of the entry (constants `MLX5_INLINE_DATA32_SEG` and the like).
+        format: u8,
+        /// The user index in the entry, 24 bits.
+        user_index: u32,
+    },
+    /// An entry starts a compressed session that cannot be one: the CQ was created without compression, or its number of
+    /// completions is 0, more than the device's capability allows or more than are left in the ring (EIO).
+    BadSession {
+        /// Number of completions that the entry claims.
+        count: u32,
+        /// The user index in the entry, 24 bits.
+        user_index: u32,
+    },
+    /// A data-integrity check failed (EIO). The entry names a memory key, not a request: no completion is lost by it.
+    Signature(SigErr),
+    /// An entry of a tag list (`MLX5_CQE_NO_PACKET`), and no queue has one (EIO).
+    NoTagList {
+        /// What the device says to have done with the list (constants `MLX5_CQE_APP_OP_TM_*`).
+        app_op: u8,
+        /// The user index in the entry, 24 bits.
+        user_index: u32,
+    },
+}
+
+/// A failed data-integrity check, as its entry tells it (PRM `sig_err_cqe`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SigErr {
+    /// 0 for a block's signature, 1 for the whole transaction's.
+    pub sig_type: u8,
+    /// 0 on the wire, 1 in memory.
+    pub domain: u8,
+    /// Which tags differ: bit 13 guard, bit 12 application tag, bit 11 reference tag.
+    pub syndrome: u16,
+    /// What was expected: guard and application tag in the upper half, reference tag in the lower.
+    pub expected: u64,
+    /// What was found, likewise.
+    pub actual: u64,
+    /// Where in the transfer, in bytes.
+    pub offset: u64,
+    /// The memory key: its index in bits 31 to 8.
+    pub mkey: u32,
+}
+
+impl SigErr {
+    pub(super) fn of(cqe: CqeRef<'_>) -> Self {
+        const OFFSET: usize = SigErrCqe::ERR_OFFSET.dword();
+        let pair = |upper, lower| u64::from(cqe.field(upper)) << 32 | u64::from(cqe.field(lower));
+        Self {
+            sig_type: cqe.field(SigErrCqe::SIG_TYPE) as u8 & 7,
+            domain: cqe.field(SigErrCqe::DOMAIN) as u8 & 7,
+            syndrome: cqe.field(SigErrCqe::SYNDROME) as u16,
+            expected: pair(SigErrCqe::EXPECTED_TRANS_SIG, SigErrCqe::EXPECTED_REF_TAG),
+            actual: pair(SigErrCqe::ACTUAL_TRANS_SIG, SigErrCqe::ACTUAL_REF_TAG),
+            offset: u64::from(cqe.dword::<OFFSET>().get()) << 32 | u64::from(cqe.dword::<{ OFFSET + 1 }>().get()),
+            mkey: cqe.field(SigErrCqe::MKEY),
+        }
+    }
+}
+
+impl PollError {
+    /// The error number of the verbs: Linux's, on every platform; positive.
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Empty => ENOENT,
+            Self::InvalidAttr => EINVAL,
+            _ => EIO,
+        }
+    }
+}
+
+impl fmt::Display for PollError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Empty => f.write_str("no completion"),
+            Self::InvalidAttr => f.write_str("unknown bit in the poll attributes' comp_mask"),
+            Self::UnknownQueue { user_index, qpn } => write!(
+                f,
+                "an entry names user index {user_index:#x} (queue {qpn:#x}), which this CQ does not report; it was dropped"
+            ),
+            Self::UnknownOpcode { opcode, send_opcode, user_index } => write!(
+                f,
+                "an entry for user index {user_index:#x} has opcode {opcode:#x} (send opcode {send_opcode:#x}), \
+                 which no posted request has; it was dropped"
+            ),
+            Self::UnexpectedFormat { format, user_index } => write!(
+                f,
+                "an entry for user index {user_index:#x} has data format {format}, \
+                 which its queue was not created for; it was dropped"
+            ),
+            Self::BadSession { count, user_index } => write!(
+                f,
+                "an entry for user index {user_index:#x} starts a compressed session of {count}, \
+                 which this CQ cannot have; it was dropped"
+            ),
+            Self::Signature(SigErr { mkey, offset, expected, actual, .. }) => write!(
+                f,
+                "the data-integrity check of memory key {mkey:#x} failed at byte {offset}: \
+                 expected {expected:#018x}, found {actual:#018x}"
+            ),
+            Self::NoTagList { app_op, user_index } => write!(
+                f,
+                "an entry for user index {user_index:#x} tells of a tag list (operation {app_op:#x}), \
+                 which no queue has; it was dropped"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PollError {}
