@@ -21,6 +21,7 @@ mod pages;
 mod pages_of;
 mod pd;
 mod qp;
+mod sync;
 
 pub use cmdq::CommandCounters;
 pub use cq::{

@@ -14,8 +14,8 @@
 //! `dma_wmb` also stands between a doorbell record and the register write behind it. On a platform whose registers are
 //! mapped write-combined, [`wc_flush`] goes around the combined store.
 
-#[cfg(not(target_arch = "aarch64"))]
-use core::sync::atomic::{Ordering, fence};
+#[cfg(any(not(target_arch = "aarch64"), loom))]
+use crate::sync::{Ordering, fence};
 
 /// `dmb`/`dsb` with the given scope. Not `nomem`, so that the compiler moves no access across it either.
 #[cfg(target_arch = "aarch64")]
@@ -29,22 +29,22 @@ macro_rules! barrier {
 /// Loads before it (the ownership bit) are done before loads behind it (the body).
 #[inline(always)]
 pub fn dma_rmb() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", loom))]
     fence(Ordering::Acquire);
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(loom)))]
     barrier!("dmb oshld");
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
     fence(Ordering::SeqCst);
 }
 
 /// Stores before it (entries, records) are seen by the device before stores behind it (record, doorbell).
 #[inline(always)]
 pub fn dma_wmb() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", loom))]
     fence(Ordering::Release);
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(loom)))]
     barrier!("dmb oshst");
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
     fence(Ordering::SeqCst);
 }
 
@@ -52,11 +52,11 @@ pub fn dma_wmb() {
 /// device may overwrite those entries.
 #[inline(always)]
 pub fn dma_mb_before_ci() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", loom))]
     fence(Ordering::Release);
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(loom)))]
     barrier!("dmb osh");
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
     fence(Ordering::SeqCst);
 }
 

@@ -4,12 +4,11 @@
 //! the device writes, one relaxed load a field, only what is asked for. Which entries may be read is the affair of
 //! [`ring`](crate::ring).
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use bitfield_struct::bitfield;
 
 use crate::be::Be32;
 use crate::prm::{Bits, bitfield_conversions};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 mod err;
 

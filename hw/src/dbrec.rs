@@ -3,11 +3,10 @@
 //! Software writes, the device reads, so the views have no getters. Each setter orders what came before it: entries
 //! that are given back have been read, work requests that are announced have been written.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use crate::arch;
 use crate::be::Be32;
 use crate::cqe::INDEX_MASK;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::uar::CqArm;
 
 /// Size in bytes of a doorbell record; it must be aligned to as much.

@@ -29,6 +29,10 @@ pub mod prm;
 pub mod qpc;
 pub mod ring;
 pub mod roce_address;
+#[cfg(not(loom))]
+mod sync;
+#[cfg(loom)]
+pub mod sync;
 pub mod uar;
 pub mod wqe;
 

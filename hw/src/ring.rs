@@ -40,11 +40,11 @@
 //! has is a type parameter, [`Format`]; more formats are further implementations.
 
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::arch::dma_rmb;
 use crate::be::Be32;
 use crate::cqe::{CqeRef, OpOwn};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// Largest `log2` of a ring's number of slots.
 pub const MAX_LOG_SIZE: u32 = 24;

@@ -16,12 +16,11 @@
 //! that a lookup is two loads and a small table stays small.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::array;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use spin::Mutex;
+use crate::sync::{Arc, AtomicPtr, AtomicU64, Mutex, Ordering};
 
 /// Segments for 24-bit indices.
 const SEGMENTS: usize = 19;
@@ -75,7 +74,7 @@ const fn segment_len(segment: usize) -> usize {
 /// An empty table and its one reader.
 pub(crate) fn table<T: Send + Sync>() -> (Arc<Rows<T>>, Reader<T>) {
     let rows = Arc::new(Rows {
-        segments: [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS],
+        segments: array::from_fn(|_| AtomicPtr::default()),
         retired: Mutex::new(Vec::new()),
         retirements: AtomicU64::new(0),
         settled: AtomicU64::new(0),
@@ -157,15 +156,15 @@ impl<T> Rows<T> {
 
 impl<T> Drop for Rows<T> {
     fn drop(&mut self) {
-        for (segment, slot) in self.segments.iter_mut().enumerate() {
-            let base = *slot.get_mut();
+        for (segment, slot) in self.segments.iter().enumerate() {
+            let base = slot.load(Ordering::Relaxed);
             if base.is_null() {
                 continue;
             }
             // SAFETY: made by `publish` from a box of this length; nobody else refers to the table any more.
             let rows = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(base, segment_len(segment))) };
-            for mut row in rows {
-                let value = *row.get_mut();
+            for row in rows {
+                let value = row.load(Ordering::Relaxed);
                 if !value.is_null() && value != tombstone() {
                     // SAFETY: a live row owns one reference.
                     drop(unsafe { Arc::from_raw(value) });
@@ -234,7 +233,7 @@ impl<T> Pass<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use core::sync::atomic::AtomicUsize;

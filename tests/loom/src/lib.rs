@@ -1,0 +1,14 @@
+//! The code that shares memory without a lock, in every order that the memory model allows: `cargo test -p mlx5-loom` with
+//! `RUSTFLAGS="--cfg loom"`. Each barrier is then taken away, and something must fail.
+#![cfg(all(test, loom))]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+extern crate alloc;
+
+mod attach;
+mod proof;
+mod ring;
+#[expect(dead_code, reason = "the driver's, which uses all of it")]
+#[path = "../../../src/cq/rows.rs"]
+mod rows;
+mod sync;
