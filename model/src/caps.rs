@@ -54,9 +54,9 @@ impl Caps {
         let mut caps = Self {
             general: fixed.collect(),
             atomic: config.atomic.then(atomic_page),
-            roce: config.roce.then(roce_page),
+            roce: config.roce.then(|| roce_page(config)),
         };
-        for (name, byte, bit, width, value) in configured(config) {
+        for (name, byte, bit, width, value) in configured(config).into_iter().chain(completions(config)) {
             caps.general.push(Cap { name, bit: byte * 8 + bit, width, current: value, max: value });
         }
         // Firmware says with 1 that it can check signatures; a driver sets 0 (off) or 3 (on).
@@ -204,6 +204,29 @@ fn configured(config: &CapConfig) -> [Value; 17] {
     ]
 }
 
+/// What completions can be like beyond the plain 64 and 128 bytes.
+fn completions(config: &CapConfig) -> [Value; 12] {
+    [
+        ("sctr_data_cqe", 0x42, 5, 1, config.sctr_data_cqe.into()),
+        ("sq_ts_format", 0x88, 0, 2, ts_format(config)),
+        ("rq_ts_format", 0x88, 2, 2, ts_format(config)),
+        ("enhanced_cqe_compression", 0xb6, 0, 1, config.enhanced_cqe_compression.into()),
+        ("mini_cqe_resp_l3_l4_tag", 0xb7, 1, 1, config.mini_cqe_resp_l3_l4_tag.into()),
+        ("mini_cqe_resp_flow_tag", 0xb7, 2, 1, config.mini_cqe_resp_flow_tag.into()),
+        ("mini_cqe_resp_stride_index", 0xb7, 4, 1, config.mini_cqe_resp_stride_index.into()),
+        ("cqe_128_always", 0xb7, 5, 1, config.cqe_128_always.into()),
+        ("cqe_compression_128", 0xb7, 6, 1, config.cqe_compression_128.into()),
+        ("cqe_compression", 0xb7, 7, 1, config.cqe_compression.into()),
+        ("cqe_compression_timeout", 0xb8, 0, 16, config.cqe_compression_timeout.into()),
+        ("cqe_compression_max_num", 0xba, 0, 16, config.cqe_compression_max_num.into()),
+    ]
+}
+
+/// Code of the time stamps that queues may ask for: 0 free running, 2 real time as well.
+fn ts_format(config: &CapConfig) -> u64 {
+    if config.real_time_ts { 2 } else { 0 }
+}
+
 fn atomic_page() -> Vec<u8> {
     let mut page = vec![0; CAP_BYTES];
     put_bits(&mut page, ATOMIC_MODE_AT * 8 + 6, 1, 1); // supported_atomic_req_8B_endianness_mode_1
@@ -212,8 +235,9 @@ fn atomic_page() -> Vec<u8> {
     page
 }
 
-fn roce_page() -> Vec<u8> {
+fn roce_page(config: &CapConfig) -> Vec<u8> {
     let mut page = vec![0; CAP_BYTES];
+    put_bits(&mut page, 0x3 * 8 + 6, 2, ts_format(config)); // qp_ts_format
     put_bits(&mut page, 0x11 * 8 + 4, 4, 6); // l3_type: IPv4 and IPv6
     put_bits(&mut page, 0x13 * 8, 8, 4); // roce_version: v2
     put_bits(&mut page, 0x16 * 8, 16, 4791); // r_roce_dest_udp_port

@@ -33,6 +33,8 @@ pub struct ModelConfig {
     /// Nanoseconds by which [`relax`](mlx5_hw::platform::Platform::relax) moves the virtual clock at first; doubled with each
     /// call while nothing happens, up to a millisecond.
     pub relax_ns: u64,
+    /// The time of day when model time begins, in seconds since 1970: of completion queues with time stamps in real time.
+    pub epoch_s: u64,
     /// MAC address of the port.
     pub mac: [u8; 6],
     /// What CREATE_QP and CREATE_CQ may ask for and the rest of the general capabilities.
@@ -66,6 +68,29 @@ pub struct CapConfig {
     pub page_request_disable: bool,
     /// `num_ports`.
     pub num_ports: u8,
+    /// `cqe_compression`: completion queues of 64-byte entries may be compressed.
+    pub cqe_compression: bool,
+    /// `cqe_compression_128`: completion queues of 128-byte entries may be compressed.
+    pub cqe_compression_128: bool,
+    /// `cqe_compression_max_num`: completions of a session at most; 0 is taken as 1.
+    pub cqe_compression_max_num: u16,
+    /// `cqe_compression_timeout`: microseconds (a reading; no source names the unit) after which a title is not used any more.
+    pub cqe_compression_timeout: u16,
+    /// `mini_cqe_resp_stride_index`: format 3, checksum and stride index.
+    pub mini_cqe_resp_stride_index: bool,
+    /// `mini_cqe_resp_flow_tag`: format 2, flow tag and stride index.
+    pub mini_cqe_resp_flow_tag: bool,
+    /// `mini_cqe_resp_l3_l4_tag`: format 4, header types and stride index.
+    pub mini_cqe_resp_l3_l4_tag: bool,
+    /// `enhanced_cqe_compression`: the enhanced layout exists.
+    pub enhanced_cqe_compression: bool,
+    /// `cqe_128_always`: 64-byte completions may be padded to 128 bytes.
+    pub cqe_128_always: bool,
+    /// `sctr_data_cqe`: short data may be scattered to the completion.
+    pub sctr_data_cqe: bool,
+    /// `sq_ts_format`, `rq_ts_format` and RoCE's `qp_ts_format`: 2 (free running and real time) if set, 0 (free running) if
+    /// not.
+    pub real_time_ts: bool,
 }
 
 impl Default for CapConfig {
@@ -83,6 +108,38 @@ impl Default for CapConfig {
             driver_version: true,
             page_request_disable: false,
             num_ports: 1,
+            cqe_compression: true,
+            cqe_compression_128: true,
+            cqe_compression_max_num: 64,
+            cqe_compression_timeout: 16,
+            mini_cqe_resp_stride_index: true,
+            mini_cqe_resp_flow_tag: true,
+            mini_cqe_resp_l3_l4_tag: true,
+            enhanced_cqe_compression: true,
+            cqe_128_always: true,
+            sctr_data_cqe: true,
+            real_time_ts: true,
+        }
+    }
+}
+
+impl CapConfig {
+    /// The same without what a completion queue can do beyond 64- and 128-byte entries: no compression, no padding, no data
+    /// in completions, no real time.
+    pub fn plain_cqs(self) -> Self {
+        Self {
+            cqe_compression: false,
+            cqe_compression_128: false,
+            cqe_compression_max_num: 0,
+            cqe_compression_timeout: 0,
+            mini_cqe_resp_stride_index: false,
+            mini_cqe_resp_flow_tag: false,
+            mini_cqe_resp_l3_l4_tag: false,
+            enhanced_cqe_compression: false,
+            cqe_128_always: false,
+            sctr_data_cqe: false,
+            real_time_ts: false,
+            ..self
         }
     }
 }
@@ -93,7 +150,7 @@ impl ModelConfig {
     pub fn core() -> Self {
         let caps =
             CapConfig { ethernet: false, roce: false, atomic: false, driver_version: false, ..CapConfig::default() };
-        Self { caps, ..Self::default() }
+        Self { caps: caps.plain_cqs(), ..Self::default() }
     }
 }
 
@@ -111,6 +168,7 @@ impl Default for ModelConfig {
             firmware: (16, 35, 4030),
             now_ns: 50,
             relax_ns: 200,
+            epoch_s: 1_700_000_000,
             mac: [0x02, 0x15, 0xb3, 0x00, 0x00, 0x01],
             caps: CapConfig::default(),
         }

@@ -93,9 +93,7 @@ impl Model {
             let Some(write) = lock(&self.shared.posted).pop_front() else { break };
             write.arrive(dev);
         }
-        if dev.irqs.any() {
-            self.shared.interrupt.notify_all();
-        }
+        self.interrupts_may_have_fired(dev);
     }
 
     pub(crate) fn is_threaded(&self) -> bool {
@@ -361,6 +359,11 @@ impl Model {
             Fault::Removed => dev.remove(),
             Fault::NeverBoots => dev.faults.never_boots = true,
         }
+        self.interrupts_may_have_fired(&dev);
+    }
+
+    /// Wakes who waits for an interrupt.
+    pub(crate) fn interrupts_may_have_fired(&self, dev: &Device) {
         if dev.irqs.any() {
             self.shared.interrupt.notify_all();
         }

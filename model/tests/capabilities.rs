@@ -57,7 +57,7 @@ fn general(config: &CapConfig) -> BTreeMap<&'static str, u64> {
 /// A change to the configuration, and the fields that it changes: name and new value.
 type Change = (fn(&mut CapConfig), &'static [(&'static str, u64)]);
 
-const CHANGES: [Change; 17] = [
+const CHANGES: [Change; 28] = [
     (|c| c.cqe_version = 2, &[("cqe_version", 2)]),
     (|c| c.log_max[0] = 7, &[("log_max_eq", 7)]),
     (|c| c.log_max[1] = 9, &[("log_max_cq", 9)]),
@@ -74,6 +74,17 @@ const CHANGES: [Change; 17] = [
     (|c| c.driver_version = false, &[("driver_version", 0)]),
     (|c| c.page_request_disable = true, &[("page_request_disable", 1)]),
     (|c| c.num_ports = 2, &[("num_ports", 2)]),
+    (|c| c.cqe_compression = false, &[("cqe_compression", 0)]),
+    (|c| c.cqe_compression_128 = false, &[("cqe_compression_128", 0), ("cqe_compression_128b", 0)]),
+    (|c| c.cqe_compression_max_num = 0x1234, &[("cqe_compression_max_num", 0x1234)]),
+    (|c| c.cqe_compression_timeout = 0x4321, &[("cqe_compression_timeout", 0x4321)]),
+    (|c| c.mini_cqe_resp_stride_index = false, &[("mini_cqe_resp_stride_index", 0)]),
+    (|c| c.mini_cqe_resp_flow_tag = false, &[("mini_cqe_resp_flow_tag", 0)]),
+    (|c| c.mini_cqe_resp_l3_l4_tag = false, &[("mini_cqe_resp_l3_l4_tag", 0)]),
+    (|c| c.enhanced_cqe_compression = false, &[("enhanced_cqe_compression", 0)]),
+    (|c| c.cqe_128_always = false, &[("cqe_128_always", 0)]),
+    (|c| c.sctr_data_cqe = false, &[("sctr_data_cqe", 0)]),
+    (|c| c.real_time_ts = false, &[("rq_ts_format", 0), ("sq_ts_format", 0)]),
     (|_| (), &[]),
 ];
 
@@ -99,9 +110,16 @@ fn what_the_function_can_do_has_the_names_of_the_headers() {
         ("cmdif_checksum", 1),
         ("compact_address_vector", 1),
         ("cq_oi", 1),
+        ("cqe_128_always", 1),
+        ("cqe_compression", 1),
+        ("cqe_compression_128", 1),
+        ("cqe_compression_128b", 1),
+        ("cqe_compression_max_num", 64),
+        ("cqe_compression_timeout", 16),
         ("cqe_version", 1),
         ("device_frequency_khz", 156250),
         ("driver_version", 1),
+        ("enhanced_cqe_compression", 1),
         ("eth_virt", 1),
         ("imaicl", 1),
         ("local_ca_ack_delay", 16),
@@ -126,10 +144,16 @@ fn what_the_function_can_do_has_the_names_of_the_headers() {
         ("max_tc", 8),
         ("max_wqe_sz_rq", 512),
         ("max_wqe_sz_sq", 1024),
+        ("mini_cqe_resp_flow_tag", 1),
+        ("mini_cqe_resp_l3_l4_tag", 1),
+        ("mini_cqe_resp_stride_index", 1),
         ("num_of_uars_per_page", 1),
         ("num_ports", 1),
         ("port_type", 1),
         ("roce", 1),
+        ("rq_ts_format", 2),
+        ("sctr_data_cqe", 1),
+        ("sq_ts_format", 2),
         ("uar_4k", 1),
         ("umr_modify_entity_size_disabled", 1),
         ("vhca_id", 1),
@@ -151,6 +175,7 @@ fn the_pages_of_roce_and_atomics_have_the_names_of_the_headers() {
     let roce = named("roce_cap", &page(&config, 4, 1));
     let expected = BTreeMap::from([
         ("l3_type", 6),
+        ("qp_ts_format", 2),
         ("r_roce_dest_udp_port", 4791),
         ("r_roce_max_src_udp_port", 0xffff),
         ("r_roce_min_src_udp_port", 0xc000),

@@ -1,32 +1,37 @@
 //! Completion queues.
 
-use super::Reject;
 use super::ring::{check_buffer, check_record, first_wrong_entry};
-use crate::bytes::{be24, bit_at, put_bits, put64};
+use super::{Reject, cq_form};
+use crate::bytes::{be24, put_bits, put64};
 use crate::data;
 use crate::device::Device;
-use crate::objects::Cq;
+use crate::objects::{Cq, EntryForm};
 use crate::violation::ViolationKind;
 
 type Done = Result<(), Reject>;
 
 pub(super) fn create(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done {
     let context = &input[0x10..0x50];
-    let cq = Cq::decode(context, &input[0x110..]).ok_or(Reject::CqEntrySize)?;
-    check(dev, context, &cq)?;
+    cq_form::check(dev, &EntryForm::decode(context))?;
+    let cq = Cq::decode(context, &input[0x110..]);
+    check(dev, &cq)?;
     check_buffer(dev, &cq.buffer, input.len() - 0x110, u64::from(cq.entries()) * u64::from(cq.entry_size))?;
     check_record(dev, cq.dbr_addr)?;
     let cqn = dev.objects.free_cq(1 << dev.hca.caps.current("log_max_cq")).ok_or(Reject::NoCq)?;
-    let wrong = first_wrong_entry(dev, &cq.buffer, cq.entry_size, cq.entries(), |last| last >> 4 != 0xf);
+    let laps = cq.counts_laps();
+    let wrong = first_wrong_entry(dev, &cq.buffer, cq.entry_size, cq.entries(), |[count, op_own]| {
+        op_own >> 4 != 0xf || laps && count != 0xff
+    });
     if let Some(entry) = wrong {
-        dev.violate(ViolationKind::CqNotInitialised, format!("CQ {cqn:#x}, entry {entry}: opcode is not 0xf"));
+        let missing = if laps { "opcode is not 0xf or byte 62 not 0xff" } else { "opcode is not 0xf" };
+        dev.violate(ViolationKind::CqNotInitialised, format!("CQ {cqn:#x}, entry {entry}: {missing}"));
     }
     dev.objects.cqs.insert(cqn, cq);
     put_bits(output, 0x9 * 8, 24, cqn.into());
     Ok(())
 }
 
-fn check(dev: &Device, context: &[u8], cq: &Cq) -> Done {
+fn check(dev: &Device, cq: &Cq) -> Done {
     if u64::from(cq.log_size) > dev.hca.caps.current("log_max_cq_sz") {
         return Err(Reject::CqSize);
     }
@@ -39,8 +44,8 @@ fn check(dev: &Device, context: &[u8], cq: &Cq) -> Done {
     if cq.overrun_ignore && dev.hca.caps.current("cq_oi") == 0 {
         return Err(Reject::CqOverrunIgnore);
     }
-    // cqe_comp_en: the function does not have cqe_compression.
-    if bit_at(context, 2 * 8 + 1) { Err(Reject::CqCompression) } else { Ok(()) }
+    // A session has more than one entry.
+    if cq.collapsed && cq.compression.is_some() { Err(Reject::CqCollapsed) } else { Ok(()) }
 }
 
 pub(super) fn destroy(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {

@@ -28,7 +28,7 @@ pub(super) fn create(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done 
     }
     check_buffer(dev, &eq.buffer, input.len() - 0x110, u64::from(eq.entries()) * 64)?;
     let eqn = dev.objects.free_eq(1 << dev.hca.caps.current("log_max_eq")).ok_or(Reject::NoEq)?;
-    if let Some(entry) = first_wrong_entry(dev, &eq.buffer, 64, eq.entries(), |last| last & 1 == 0) {
+    if let Some(entry) = first_wrong_entry(dev, &eq.buffer, 64, eq.entries(), |[_, owner]| owner & 1 == 0) {
         dev.violate(ViolationKind::EqNotInitialised, format!("EQ {eqn:#x}, entry {entry}: owner bit is 0"));
     }
     dev.objects.eqs.insert(eqn, eq);

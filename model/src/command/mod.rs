@@ -1,6 +1,7 @@
 //! Commands: which exist, when each is allowed, how long it is, and what it does.
 
 mod cq;
+mod cq_form;
 mod eq;
 mod hca;
 mod mkey;

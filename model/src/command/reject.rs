@@ -107,7 +107,7 @@ rejects! {
     CqEq = BAD_RESOURCE, 0x4d_0032, "the CQ's EQ does not exist";
     CqUar = BAD_RESOURCE, 0x4d_0033, "the CQ's UAR does not exist";
     CqOverrunIgnore = BAD_PARAM, 0x4d_0034, "oi without the cq_oi capability";
-    CqCompression = BAD_PARAM, 0x4d_0035, "compression without its capability";
+    CqCompression = BAD_PARAM, 0x4d_0035, "compression of 64-byte entries without its capability";
     RingAlign = BAD_PARAM, 0x4d_0036, "a page of the queue is not aligned to its log_page_size", ReservedBits;
     RingUnmapped = BAD_PARAM, 0x4d_0037, "a page of the queue is not mapped for the device", DmaUnmapped;
     RecordAlign = BAD_PARAM, 0x4d_0038, "the doorbell record is not aligned to 8 bytes";
@@ -153,6 +153,18 @@ rejects! {
     QpScatter = BAD_PARAM, 0x4d_0060, "cs_req or cs_res is not a value of its side";
     QpScatterCapability = BAD_PARAM, 0x4d_0061, "cs_req or cs_res without the sctr_data_cqe capability";
     QpScatterEntry = BAD_PARAM, 0x4d_0062, "64 bytes of data in completions of 64 bytes";
+    CqPadding = BAD_PARAM, 0x4d_0063, "cqe_sz 2 without the cqe_128_always capability";
+    CqTimestamp = BAD_PARAM, 0x4d_0064, "cq_timestamp_format is not a format";
+    CqRealTime = BAD_PARAM, 0x4d_0065, "cq_timestamp_format real time without its capability";
+    CqCompressionOff = BAD_PARAM, 0x4d_0066, "a mini format or layout without cqe_comp_en", ReservedBits;
+    CqCompression128 = BAD_PARAM, 0x4d_0067, "compression of 128-byte entries without its capability";
+    CqLayout = BAD_PARAM, 0x4d_0068, "cqe_comp_layout is not a layout";
+    CqEnhanced = BAD_PARAM, 0x4d_0069, "the enhanced layout without its capability";
+    CqMiniFormat = BAD_PARAM, 0x4d_006a, "mini_cqe_res_format and its extension are not a format";
+    CqMiniFlowTag = BAD_PARAM, 0x4d_006b, "minis with a flow tag without their capability";
+    CqMiniStride = BAD_PARAM, 0x4d_006c, "minis with checksum and stride index without their capability";
+    CqMiniHeaders = BAD_PARAM, 0x4d_006d, "minis with header types without their capability";
+    CqCollapsed = BAD_PARAM, 0x4d_006e, "a collapsed CQ cannot be compressed";
 }
 
 /// What a syndrome of the model means, in words; `None` for a syndrome that it never gives.

@@ -34,17 +34,17 @@ pub(super) fn check_record(dev: &Device, record: u64) -> Result<(), Reject> {
     if dev.dma.is_mapped(record, 8) { Ok(()) } else { Err(Reject::RecordUnmapped) }
 }
 
-/// Reads the last byte of each entry and returns the first entry for which `wrong` says so.
+/// Reads the last two bytes of each entry and returns the first entry for which `wrong` says so.
 pub(super) fn first_wrong_entry(
     dev: &mut Device,
     buffer: &Buffer,
     entry_size: u32,
     entries: u32,
-    wrong: impl Fn(u8) -> bool,
+    wrong: impl Fn([u8; 2]) -> bool,
 ) -> Option<u32> {
     (0..entries).find(|index| {
-        let mut last = [0];
-        let at = u64::from(*index) * u64::from(entry_size) + u64::from(entry_size) - 1;
-        dev.buffer_read("queue at its creation", buffer, at, &mut last).is_ok() && wrong(last[0])
+        let mut last = [0; 2];
+        let at = u64::from(*index) * u64::from(entry_size) + u64::from(entry_size) - 2;
+        dev.buffer_read("queue at its creation", buffer, at, &mut last).is_ok() && wrong(last)
     })
 }

@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use super::Timer;
 use super::cqe::Completion;
 use super::fault::DataFault;
+use super::slot::{self, Entry};
 use crate::device::Device;
 use crate::eq::{self, Event};
-use crate::objects::{CqArm, OVERFLOW, WRITE_FAIL};
+use crate::objects::{Cq, CqArm, OVERFLOW, WRITE_FAIL};
 use crate::time::Due;
 use crate::violation::ViolationKind;
 
 /// Indices of a completion queue have 24 bits on the wire.
 const INDEX: u32 = 0xff_ffff;
-const DESCRIPTOR: u32 = 64;
 
 /// What the data path keeps of a completion queue besides its context.
 #[derive(Clone, Debug, Default)]
@@ -78,8 +78,17 @@ pub(crate) fn release(dev: &mut Device, cqn: u32) {
     }
 }
 
-/// Writes one entry and raises the event it was armed for.
+/// Writes one completion.
 fn write(dev: &mut Device, cqn: u32, completion: Completion) -> bool {
+    let Some(cq) = dev.objects.cqs.get(&cqn) else { return false };
+    let timestamp =
+        if cq.real_time { super::real_time(dev, completion.at) } else { super::free_running(completion.at) };
+    let entry = completion.encode(timestamp);
+    append(dev, cqn, entry, slot::own_and_sign, completion.counts_as_solicited())
+}
+
+/// Writes one entry at the producer index, marked by `own`, and raises the event that the queue was armed for.
+pub(super) fn append(dev: &mut Device, cqn: u32, mut entry: Entry, own: Own, solicited: bool) -> bool {
     let room = has_room(dev, cqn);
     let Some(cq) = dev.objects.cqs.get_mut(&cqn).filter(|cq| cq.status == 0) else { return false };
     if !room {
@@ -87,23 +96,22 @@ fn write(dev: &mut Device, cqn: u32, completion: Completion) -> bool {
         return false;
     }
     let index = cq.producer;
-    let slot = if cq.collapsed { 0 } else { index & (cq.entries() - 1) };
-    let owner = index >> cq.log_size & 1 == 1;
-    let at = u64::from(slot) * u64::from(cq.entry_size) + u64::from(cq.entry_size - DESCRIPTOR);
-    let buffer = cq.buffer.clone();
     cq.producer = index.wrapping_add(1);
-    let mut put = |at, bytes: &[u8; 64]| dev.buffer_write("completion queue entry", &buffer, at, bytes);
-    let front = completion.front().map_or(Ok(()), |data| put(at.wrapping_sub(DESCRIPTOR.into()), &data));
-    if front.and_then(|()| put(at, &completion.encode(index, owner))).is_err() {
+    let cq = cq.clone();
+    own(&cq, index, &mut entry.descriptor);
+    if slot::put(dev, &cq, index, &entry).is_err() {
         fail(dev, cqn, WRITE_FAIL);
         return false;
     }
-    if completion.counts_as_solicited() {
+    if solicited {
         dev.data.cq(cqn).solicited = Some(index.wrapping_add(1));
     }
-    notify(dev, cqn, completion.counts_as_solicited());
+    notify(dev, cqn, solicited);
     true
 }
+
+/// How a descriptor is marked for a position: with a signature or without.
+pub(super) type Own = fn(&Cq, u32, &mut [u8; 64]);
 
 /// Breaks a queue: `status` is what its context says from now on. The event's syndromes are 1 overrun, 2 access.
 fn fail(dev: &mut Device, cqn: u32, status: u8) {

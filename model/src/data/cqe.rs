@@ -1,5 +1,6 @@
 //! Completion queue entries, as bytes.
 
+use super::slot::Entry;
 use super::wqe::opcode;
 
 /// Completion syndromes (PRM `err_cqe.syndrome`).
@@ -87,7 +88,8 @@ pub(crate) struct Completion {
     pub(crate) imm: u32,
     pub(crate) src_qpn: u32,
     pub(crate) solicited: bool,
-    pub(crate) timestamp: u64,
+    /// When it came about, in nanoseconds of model time.
+    pub(crate) at: u64,
     /// The payload, if it comes with the completion. One in error has none.
     pub(crate) inline: Option<Inline>,
 }
@@ -133,8 +135,8 @@ impl Completion {
         self.data().map_or(0, |data| if data.in_descriptor() { INLINE_32 } else { INLINE_64 })
     }
 
-    /// The 64 bytes of the descriptor for ring position `index` (free-running) with the owner bit `owner`.
-    pub(crate) fn encode(&self, index: u32, owner: bool) -> [u8; 64] {
+    /// The entry, but for what says whose it is; `timestamp` in the queue's format.
+    pub(crate) fn encode(&self, timestamp: u64) -> Entry {
         let mut e = [0u8; 64];
         put32(&mut e, 32, self.user_index & 0xff_ffff);
         match self.error {
@@ -148,7 +150,7 @@ impl Completion {
                     put32(&mut e, 36, self.imm);
                 }
                 put32(&mut e, 44, self.byte_cnt);
-                e[48..56].copy_from_slice(&self.timestamp.to_be_bytes());
+                e[48..56].copy_from_slice(&timestamp.to_be_bytes());
             }
         }
         if let Some(data) = self.data().filter(|data| data.in_descriptor()) {
@@ -157,9 +159,8 @@ impl Completion {
         let sop = if self.side == Side::Send { self.send_opcode } else { 0 };
         put32(&mut e, 56, u32::from(sop) << 24 | self.qpn & 0xff_ffff);
         e[60..62].copy_from_slice(&self.wqe_counter.to_be_bytes());
-        e[63] = self.opcode() << 4 | self.format() << 2 | u8::from(self.solicited) << 1 | u8::from(owner);
-        e[62] = 0xff ^ fold(&e) ^ fold(&(index & 0xff_ffff).to_be_bytes());
-        e
+        e[63] = self.opcode() << 4 | self.format() << 2 | u8::from(self.solicited) << 1;
+        Entry { descriptor: e, first_half: self.front() }
     }
 
     /// Whether an arm for solicited completions only fires on this one.
@@ -172,7 +173,7 @@ fn put32(bytes: &mut [u8; 64], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// XOR of bytes. In dumps of cards the XOR of an entry and of its index is 0xff.
-fn fold(bytes: &[u8]) -> u8 {
+/// XOR of bytes.
+pub(crate) fn fold(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |x, b| x ^ b)
 }

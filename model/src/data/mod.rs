@@ -10,10 +10,12 @@ mod cq;
 mod cqe;
 mod fault;
 mod fetch;
+mod inject;
 mod memory;
 pub(crate) mod mkey;
 mod remote;
 mod rq;
+mod slot;
 mod sq;
 mod wire;
 mod wqe;
@@ -24,6 +26,7 @@ use crate::device::Device;
 use crate::objects::QpState;
 
 pub use fault::DataFault;
+pub use inject::CqeBytes;
 pub(crate) use mkey::RESERVED_LKEY;
 pub(crate) use wqe::TERMINATE_LKEY;
 
@@ -80,9 +83,16 @@ pub(crate) fn cq_arm(dev: &mut Device, uar: u32, value: u64) {
     cq::arm(dev, uar, value);
 }
 
-/// The device's free-running clock, in ticks: of completions and of the init segment's timer.
-pub(crate) fn timestamp(dev: &Device) -> u64 {
-    (u128::from(dev.clock.now()) * u128::from(FREQUENCY_KHZ) / 1_000_000) as u64
+/// The device's free-running clock at `ns` of model time, in ticks: of completions and of the init segment's timer.
+pub(crate) fn free_running(ns: u64) -> u64 {
+    (u128::from(ns) * u128::from(FREQUENCY_KHZ) / 1_000_000) as u64
+}
+
+/// The time of day at `ns` of model time: seconds in the high half, nanoseconds in the low one. Of completions and of the init
+/// segment.
+pub(crate) fn real_time(dev: &Device, ns: u64) -> u64 {
+    const SECOND: u64 = 1_000_000_000;
+    dev.config.epoch_s.wrapping_add(ns / SECOND) << 32 | ns % SECOND
 }
 
 /// A timer has run out.

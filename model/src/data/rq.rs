@@ -142,7 +142,7 @@ fn scatter(dev: &mut Device, qpn: u32, list: &[DataSeg], payload: &[u8], inline:
 
 /// Moves the consumer behind the next receive work request and prepares its completion.
 fn advance(dev: &mut Device, qpn: u32) -> Option<Completion> {
-    let timestamp = super::timestamp(dev);
+    let at = dev.clock.now();
     let qp = dev.objects.qps.get_mut(&qpn)?;
     let index = qp.rq_consumer;
     qp.rq_consumer = index.wrapping_add(1);
@@ -157,7 +157,7 @@ fn advance(dev: &mut Device, qpn: u32) -> Option<Completion> {
         imm: 0,
         src_qpn: 0,
         solicited: false,
-        timestamp,
+        at,
         inline: None,
     })
 }

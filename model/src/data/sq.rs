@@ -233,7 +233,7 @@ fn retire(dev: &mut Device, qpn: u32, ctrl: &Ctrl, bytes: u64, inline: Option<In
 /// Moves the consumer behind the head and prepares its completion. `None` when the head is gone: a queue pair that talks
 /// to itself may have gone to error, and been flushed, while its message was on the wire.
 fn advance(dev: &mut Device, qpn: u32, ctrl: &Ctrl) -> Option<Completion> {
-    let timestamp = super::timestamp(dev);
+    let at = dev.clock.now();
     let run = dev.data.send(qpn);
     run.drawn = None;
     let posted = run.producer;
@@ -255,7 +255,7 @@ fn advance(dev: &mut Device, qpn: u32, ctrl: &Ctrl) -> Option<Completion> {
         imm: 0,
         src_qpn: 0,
         solicited: false,
-        timestamp,
+        at,
         inline: None,
     })
 }

@@ -12,6 +12,12 @@ pub(crate) struct Cq {
     pub(crate) log_size: u32,
     /// Bytes of an entry: 64 or 128.
     pub(crate) entry_size: u32,
+    /// `cqe_sz` 2: the first half of each entry is padding.
+    pub(crate) padded: bool,
+    /// `cqe_comp_en`, and how.
+    pub(crate) compression: Option<Compression>,
+    /// `cq_timestamp_format` 2: entries carry the time of day instead of the free-running clock.
+    pub(crate) real_time: bool,
     /// `cc`: collapsed, every completion goes to the first entry.
     pub(crate) collapsed: bool,
     /// `oi`: overruns are ignored.
@@ -43,18 +49,82 @@ pub(crate) struct CqArm {
     pub(crate) solicited_only: bool,
 }
 
+/// How the sessions of a compressed queue look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compression {
+    /// `cqe_comp_layout` 1: blocks of up to seven minis behind a whole entry. Otherwise a title and arrays of eight.
+    pub(crate) enhanced: bool,
+    pub(crate) minis: MiniFormat,
+}
+
+/// What the first dword of a receive completion's mini holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MiniFormat {
+    Hash,
+    Csum,
+    FtagStridx,
+    CsumStridx,
+    L34hStridx,
+}
+
+impl MiniFormat {
+    /// By `mini_cqe_res_format` and `mini_cqe_res_format_ext`.
+    pub(crate) fn of(format: u64, ext: u64) -> Option<Self> {
+        match (ext, format) {
+            (0, 0) => Some(Self::Hash),
+            (0, 1) => Some(Self::Csum),
+            (0, 2) => Some(Self::FtagStridx),
+            (0, 3) => Some(Self::CsumStridx),
+            (1, 0) => Some(Self::L34hStridx),
+            _ => None,
+        }
+    }
+}
+
+/// What a context says about the form of its entries, as numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryForm {
+    /// `cqe_sz`: 0 64 bytes, 1 128 bytes, 2 128 bytes padded.
+    pub(crate) size: u64,
+    /// `cqe_comp_en`.
+    pub(crate) compressed: bool,
+    /// `mini_cqe_res_format`, `mini_cqe_res_format_ext`.
+    pub(crate) minis: (u64, u64),
+    /// `cqe_comp_layout`: 0 basic, 1 enhanced.
+    pub(crate) layout: u64,
+    /// `cq_timestamp_format`: 0 free running, 1 the default, 2 real time.
+    pub(crate) timestamp: u64,
+}
+
+impl EntryForm {
+    pub(crate) fn decode(context: &[u8]) -> Self {
+        Self {
+            size: bits(context, 0x8, 3),
+            compressed: bit_at(context, 0x11),
+            minis: (bits(context, 0x12, 2), bits(context, 0x5c, 2)),
+            layout: bits(context, 0x1e, 2),
+            timestamp: bits(context, 0x5e, 2),
+        }
+    }
+
+    /// How it is compressed; `None` when it is not, or in a way that does not exist.
+    fn compression(&self) -> Option<Compression> {
+        let minis = MiniFormat::of(self.minis.0, self.minis.1).filter(|_| self.compressed)?;
+        Some(Compression { enhanced: self.layout == 1, minis })
+    }
+}
+
 impl Cq {
-    /// Reads a context and the page list behind it, as CREATE_CQ carries them. `None` for an unknown entry size.
-    pub(crate) fn decode(context: &[u8], pages: &[u8]) -> Option<Self> {
-        let entry_size = match bits(context, 8, 3) {
-            0 => 64,
-            1 => 128,
-            _ => return None,
-        };
-        Some(Self {
+    /// Reads a context whose [`EntryForm`] is in order, and the page list behind it, as CREATE_CQ carries them.
+    pub(crate) fn decode(context: &[u8], pages: &[u8]) -> Self {
+        let form = EntryForm::decode(context);
+        Self {
             context: context.to_vec(),
             log_size: bits(context, 0xc * 8 + 3, 5) as u32,
-            entry_size,
+            entry_size: if form.size == 0 { 64 } else { 128 },
+            padded: form.size == 2,
+            compression: form.compression(),
+            real_time: form.timestamp == 2,
             collapsed: bit_at(context, 8 + 3),
             overrun_ignore: bit_at(context, 8 + 6),
             uar: be24(context, 0xd),
@@ -68,7 +138,12 @@ impl Cq {
             producer: 0,
             armed: None,
             status: 0,
-        })
+        }
+    }
+
+    /// Entries are owned by byte 62, a count of laps, instead of by the owner bit.
+    pub(crate) fn counts_laps(&self) -> bool {
+        self.compression.is_some_and(|compression| compression.enhanced)
     }
 
     /// Entries.

@@ -153,7 +153,7 @@ fn create_eq(input: &[u8]) -> Vec<Detail> {
 
 fn create_cq(input: &[u8]) -> Vec<Detail> {
     let pages = input.len().saturating_sub(0x110) / 8;
-    let Some(cq) = Cq::decode(context(input), &[]) else { return Vec::new() };
+    let cq = Cq::decode(context(input), &[]);
     vec![
         Detail::number("log", cq.log_size),
         Detail::number("eqn", cq.eqn),
