@@ -7,6 +7,7 @@
 use bitfield_struct::bitfield;
 
 use crate::be::Be32;
+use crate::mini_cqe::Mini;
 use crate::prm::{Bits, bitfield_conversions};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
@@ -154,12 +155,16 @@ crate::prm_values! {
 ///
 /// Each accessor loads its field afresh; nothing is copied in advance. `op_own` is the byte with which ownership was
 /// decided and is not read again. Values come from the device: whoever uses one as an index or a length checks it.
+///
+/// A completion out of a compressed session reads like the full entry that it stands for ([`mini_cqe`](crate::mini_cqe)
+/// says what comes from where): its own part was read when it was taken, the rest is read in the session's title.
 #[derive(Clone, Copy)]
 pub struct CqeRef<'a> {
     words: &'a [AtomicU32; 16],
     /// The half before the descriptor of a 128-byte entry.
     front: Option<&'a [AtomicU32; 16]>,
     op_own: OpOwn,
+    mini: Option<Mini>,
 }
 
 impl<'a> CqeRef<'a> {
@@ -174,20 +179,46 @@ impl<'a> CqeRef<'a> {
     /// The entry whose last byte was read as `op_own`, with the half before its descriptor if it has one.
     #[inline]
     pub(crate) const fn of_slot(words: &'a [AtomicU32; 16], front: Option<&'a [AtomicU32; 16]>, op_own: OpOwn) -> Self {
-        Self { words, front, op_own }
+        Self { words, front, op_own, mini: None }
     }
 
-    /// Dword `I` as it lies in memory; an index beyond the entry does not compile.
+    /// The completion of a session with this title.
+    #[inline]
+    pub(crate) const fn of_session(title: &'a [AtomicU32; 16], op_own: OpOwn, mini: Mini) -> Self {
+        Self { words: title, front: None, op_own, mini: Some(mini) }
+    }
+
+    /// Dword `I` as it lies in memory, or would in the full entry; an index beyond the entry does not compile.
     #[inline]
     pub fn dword<const I: usize>(self) -> Be32 {
         const { assert!(I < 16) };
-        Be32::from_raw(self.words[I].load(Relaxed))
+        self.full(I, &self.words[I])
     }
 
-    /// The entry's 16 dwords.
+    /// What the full entry has at dword `index`, of which `word` is the one in memory.
+    #[inline(always)]
+    fn full(self, index: usize, word: &AtomicU32) -> Be32 {
+        let word = Be32::from_raw(word.load(Relaxed));
+        self.mini.map_or(word, |mini| mini.merge(index, word, self.op_own))
+    }
+
+    /// The full 64-byte entry: what the device would have written without compression, but for the last but one byte
+    /// (`signature`), which is the title's. The hash and the checksum that a session does not have are 0, and its stride index,
+    /// for which a full entry has no place of its own, is left out.
+    pub fn expand(self) -> [Be32; 16] {
+        core::array::from_fn(|i| self.full(i, &self.words[i]))
+    }
+
+    /// The entry's 16 dwords in memory; for a session's completion those of the title.
     #[inline]
     pub const fn words(self) -> &'a [AtomicU32; 16] {
         self.words
+    }
+
+    /// Whether the entry came out of a compressed session.
+    #[inline]
+    pub const fn is_compressed(self) -> bool {
+        self.mini.is_some()
     }
 
     /// The last byte: opcode, format, solicited, owner.
@@ -256,10 +287,16 @@ impl<'a> CqeRef<'a> {
         (self.dword::<14>().get() >> 24) as u8
     }
 
-    /// Queue number, or flow tag where flow tags are used.
+    /// Queue number; where flow tags are used they are in its place.
     #[inline]
     pub fn qpn(self) -> u32 {
         self.dword::<14>().get() & INDEX_MASK
+    }
+
+    /// Flow tag, 24 bits, of a queue whose flows are tagged; the place of [`qpn`](Self::qpn).
+    #[inline]
+    pub fn flow_tag(self) -> u32 {
+        self.qpn()
     }
 
     /// User index of the queue (CQE version 1) or shared receive queue number (version 0), 24 bits.
@@ -328,10 +365,50 @@ impl<'a> CqeRef<'a> {
         Cqe64Layout::VLAN_INFO.of(self.dword::<7>()) as u16
     }
 
-    /// Receive-side-scaling hash of an Ethernet packet.
+    /// Receive-side-scaling hash of an Ethernet packet; `None` if a session does not have it: only
+    /// [`MiniFormat::Hash`](crate::mini_cqe::MiniFormat::Hash) does.
     #[inline]
-    pub fn rss_hash_result(self) -> u32 {
-        self.dword::<3>().get()
+    pub fn rss_hash_result(self) -> Option<u32> {
+        match self.mini {
+            Some(mini) => mini.rss_hash(),
+            None => Some(self.dword::<3>().get()),
+        }
+    }
+
+    /// Checksum over an Ethernet packet behind its Ethernet header; `None` if a session does not have it: only the
+    /// [`MiniFormat`](crate::mini_cqe::MiniFormat)s with a checksum do.
+    #[inline]
+    pub fn check_sum(self) -> Option<u16> {
+        match self.mini {
+            Some(mini) => mini.check_sum(),
+            None => Some(Cqe64Layout::CHECK_SUM.of(self.dword::<5>()) as u16),
+        }
+    }
+
+    /// Index of the first stride that the packet fills, in a session of a
+    /// [`MiniFormat`](crate::mini_cqe::MiniFormat) with it; `None` for a full entry, which has it in place of
+    /// [`wqe_counter`](Self::wqe_counter) when its queue has strides.
+    #[inline]
+    pub fn stride_index(self) -> Option<u16> {
+        self.mini.and_then(Mini::stride_index)
+    }
+
+    /// Kind of the layer 3 header, 2 bits: 1 IPv6, 2 IPv4.
+    #[inline]
+    pub fn l3_hdr_type(self) -> u8 {
+        (Cqe64Layout::L4_HDR_TYPE_ETC.of(self.dword::<7>()) >> 2) as u8 & 3
+    }
+
+    /// Kind of the layer 4 header, 3 bits: 0 none, 1 TCP without ACK, 2 UDP, 3 TCP with ACK and no data, 4 TCP with ACK and data.
+    #[inline]
+    pub fn l4_hdr_type(self) -> u8 {
+        (Cqe64Layout::L4_HDR_TYPE_ETC.of(self.dword::<7>()) >> 4) as u8 & 7
+    }
+
+    /// Whether the device stripped a VLAN tag, which [`vlan_info`](Self::vlan_info) then is.
+    #[inline]
+    pub fn vlan_stripped(self) -> bool {
+        Cqe64Layout::L4_HDR_TYPE_ETC.of(self.dword::<7>()) & 1 != 0
     }
 
     /// Whether the device found the IPv4 header's and the layer 4 checksum right.
@@ -368,7 +445,7 @@ impl<'a> CqeRef<'a> {
 
     /// A field of the descriptor or of an overlay, of at most 32 bits, for decoders that go by [`Bits`]; 0 beyond the entry.
     pub fn field(self, bits: Bits) -> u32 {
-        self.words.get(bits.dword()).map_or(0, |w| bits.of(Be32::from_raw(w.load(Relaxed))))
+        self.words.get(bits.dword()).map_or(0, |word| bits.of(self.full(bits.dword(), word)))
     }
 }
 

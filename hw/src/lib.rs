@@ -21,6 +21,7 @@ pub mod errno;
 pub mod event_batch;
 pub mod health;
 pub mod init_segment;
+pub mod mini_cqe;
 pub mod mkc;
 pub mod mmio;
 pub mod nic_vport;

@@ -134,7 +134,7 @@ fn every_accessor_reads_its_bytes() {
     let raw: Vec<u8> = (0..64).map(|i| 0x80 | i).collect();
     let words = words(&raw);
     let cqe = CqeRef::new(&words);
-    assert_eq!(cqe.rss_hash_result(), 0x8c8d8e8f);
+    assert_eq!(cqe.rss_hash_result(), Some(0x8c8d8e8f));
     assert_eq!(cqe.dlid_path_bits(), 0x91 & 0x7f);
     assert_eq!(cqe.slid(), 0x9697);
     assert_eq!(cqe.flags_rqpn(), 0x98999a9b);

@@ -88,6 +88,7 @@ structures! {
         TempWarning, XrqErr, EventData, Eqe;
     health: HealthBuffer;
     init_segment: InitialSeg;
+    mini_cqe: MiniCqe8;
     mkc: Mkc;
     nic_vport: MacAddressLayout, NicVportContext, ModifyNicVportFieldSelect;
     qpc: Ads, Qpc, CqeErrorSyndrome, QpContextExtension, QpcExtensionAndPasListIn;

@@ -34,7 +34,7 @@ fn read_all(cqe: CqeRef<'_>) {
         cqe.slid(),
         cqe.dlid_path_bits(),
         cqe.vlan_info(),
-        cqe.rss_hash_result(),
+        cqe.rss_hash_result().unwrap_or(0),
         cqe.ip_csum_ok(),
         cqe.syndrome(),
         cqe.syndrome().wc_status(),

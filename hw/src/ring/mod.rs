@@ -1,0 +1,169 @@
+//! Who owns which slot of a completion or event queue.
+//!
+//! # Protocol
+//!
+//! A ring has `2^log_size` slots. The device writes entries in order, software reads them in order; neither asks the
+//! other for each entry. Software counts what it has consumed in `ci`, a free-running 32-bit number: `ci` modulo the
+//! number of slots is the next slot, and the bit of `ci` just above that, the *lap bit*, says whether the lap is odd.
+//! The device writes the lap bit of its own lap into the owner bit of each entry. So the next slot holds a new entry
+//! exactly when its owner bit equals the lap bit of `ci`: one lap behind, the bit is the other one.
+//!
+//! Before the first lap no entry may look like one. Completion rings are stamped with opcode 15 (`op_own` 0xf0), which no
+//! entry has; event rings with owner bit 1, which lap 0 does not have. [`Ring::init_memory`] does that, before the
+//! command that gives the ring to the device.
+//!
+//! Software tells the device what it has consumed by writing the low 24 bits of `ci` to a doorbell record or register.
+//! Until then the device leaves the entries alone, so whole batches are read before one such write. The largest ring
+//! has 2^24 slots; its lap bit is bit 24, which the device's 24-bit copy lacks but software's has. Wrapping of `ci` at
+//! 2^32 changes nothing, since 2^32 is a whole, even number of laps of every ring size.
+//!
+//! # Memory order
+//!
+//! The device writes an entry's owner byte last. The reader mirrors it: it loads the last dword of the entry (one
+//! relaxed load), decides, and only then, behind [`dma_rmb`], loads the rest. Bytes that came with the deciding load
+//! are not used but for the owner byte itself: `wqe_counter`, in the same dword, is loaded again. The other direction, giving
+//! entries back, has its barrier in [`CqDbRec::set_consumer`](crate::dbrec::CqDbRec::set_consumer).
+//!
+//! Every access is a relaxed atomic load, so an entry that the device overwrites while it is read (a device that breaks the
+//! protocol, or a CQ that ignores overrun) gives wrong values but no undefined behaviour.
+//!
+//! # Bounds
+//!
+//! The device is not trusted to stop: one [`Consumer`] returns at most as many entries as the ring has slots, which
+//! is all that an honest device can have written before the consumer index moves. The memory's length is checked once, when
+//! the consumer is made; a slot is `ci` masked to the ring's size, so no bytes in the ring lead out of it. This
+//! is the only place with `unsafe`, for the slot's address.
+//!
+//! # State without memory
+//!
+//! [`Ring`] holds the counter, not the memory, which its owner keeps (and may exchange, when a CQ is resized). What kind of entry it
+//! has is a type parameter, [`Format`]; more formats are further implementations.
+
+use crate::be::Be32;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+
+mod consumer;
+mod formats;
+mod layouts;
+mod sessions;
+
+pub use consumer::Consumer;
+pub use formats::{Cqe64, Cqe128, CqeFormat, Eqe64, Format, PlainFormat};
+pub use sessions::Compressed;
+
+use layouts::{BasicLayout, EnhancedLayout};
+
+/// Completion entries of the plain format `F`, some of them in sessions of the basic layout.
+pub type Basic<F> = Compressed<F, BasicLayout>;
+
+/// Completion entries of the plain format `F`, some of them in blocks of the enhanced layout.
+pub type Enhanced<F> = Compressed<F, EnhancedLayout>;
+
+/// Largest `log2` of a ring's number of slots.
+pub const MAX_LOG_SIZE: u32 = 24;
+
+/// Why a ring could not be made or read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingError {
+    /// The ring would have more than 2^24 slots.
+    TooLarge,
+    /// The memory is shorter than the ring.
+    ShortMemory,
+}
+
+/// State of one ring: its size, how much of it is consumed, and what is left of an open session.
+#[derive(Debug)]
+pub struct Ring<F: Format> {
+    ci: u32,
+    log_size: u32,
+    kept: F::Kept,
+}
+
+/// The ring of an event queue.
+pub type EqRing = Ring<Eqe64>;
+
+impl<F: Format> Ring<F> {
+    /// A fresh ring of `2^log_size` slots.
+    ///
+    /// # Errors
+    /// [`RingError::TooLarge`] beyond [`MAX_LOG_SIZE`].
+    pub fn new(log_size: u32) -> Result<Self, RingError> {
+        Self::with_ci(log_size, 0)
+    }
+
+    /// A ring of which `ci` entries are consumed: to go on with a ring that somebody else has read so far, or to look ahead
+    /// in one without consuming.
+    ///
+    /// # Errors
+    /// [`RingError::TooLarge`] beyond [`MAX_LOG_SIZE`].
+    pub fn with_ci(log_size: u32, ci: u32) -> Result<Self, RingError> {
+        if log_size > MAX_LOG_SIZE {
+            return Err(RingError::TooLarge);
+        }
+        Ok(Self { ci, log_size, kept: F::Kept::default() })
+    }
+
+    /// Number of entries consumed so far, modulo 2^32. Doorbells take its low 24 bits.
+    #[inline]
+    pub const fn ci(&self) -> u32 {
+        self.ci
+    }
+
+    /// `log2` of the number of slots.
+    #[inline]
+    pub const fn log_size(&self) -> u32 {
+        self.log_size
+    }
+
+    /// Number of slots.
+    #[inline]
+    pub const fn entries(&self) -> u32 {
+        1 << self.log_size
+    }
+
+    /// Number of slots minus one: what turns `ci` into a slot.
+    #[inline]
+    pub const fn mask(&self) -> u32 {
+        self.entries() - 1
+    }
+
+    /// Bytes of memory that the ring takes.
+    #[inline]
+    pub const fn bytes(&self) -> usize {
+        F::SIZE << self.log_size
+    }
+
+    /// Stamps every slot of `mem` as vacant. To be done before the device gets the ring; other bytes are left alone.
+    pub fn init_memory(mem: &[AtomicU32]) {
+        let tails = mem.chunks_exact(F::SIZE / 4).filter_map(|slot| slot.last());
+        for tail in tails {
+            tail.store(Be32::new(F::VACANT).to_raw(), Relaxed);
+        }
+    }
+
+    /// Starts reading a batch of entries from the ring's memory.
+    ///
+    /// # Errors
+    /// [`RingError::ShortMemory`] if `mem` is shorter than [`bytes`](Self::bytes). What lies beyond is not touched.
+    #[inline]
+    pub fn consume<'m>(&'m mut self, mem: &'m [AtomicU32]) -> Result<Consumer<'m, F>, RingError> {
+        self.check(mem)?;
+        Ok(Consumer::new(self, mem))
+    }
+
+    #[inline]
+    fn check(&self, mem: &[AtomicU32]) -> Result<(), RingError> {
+        if mem.len() < self.bytes() / 4 { Err(RingError::ShortMemory) } else { Ok(()) }
+    }
+}
+
+impl<F: CqeFormat> Ring<F> {
+    /// Rewrites each waiting completion of a session as a full entry in its slot, valid in its lap, and ends the open session:
+    /// what waits can then be read slot by slot. Nothing is consumed. Plain rings are left as they are.
+    ///
+    /// # Errors
+    /// [`RingError::ShortMemory`] as [`consume`](Self::consume).
+    pub fn expand(&mut self, mem: &[AtomicU32]) -> Result<(), RingError> {
+        F::expand(self, mem)
+    }
+}
