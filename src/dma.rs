@@ -2,7 +2,8 @@
 //!
 //! A [`DmaRegion`] gives back exactly what it took. While it is [lent](DmaRegion::lend) the device may write to it, and
 //! dropping it then frees nothing: the memory goes to the ledger of [`Port`], counted and named, until a reset that the
-//! platform confirms. So an early return or a forgotten step can cost memory, never correctness.
+//! platform confirms. So an early return or a forgotten step can cost memory, never correctness. That holds for memory of a
+//! caller's [`QueueAllocator`] too: the ledger keeps the allocator alive, and frees through it.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -15,7 +16,9 @@ use mlx5_hw::platform::{Bar, DmaMem, Platform};
 use spin::Mutex;
 
 use crate::device::LeakHook;
+use crate::dv::ResourceType;
 use crate::error::Error;
+use crate::parent_domain::QueueAllocator;
 
 /// Memory that the device may still write to, kept until it is known to be quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +35,26 @@ pub struct Leaked {
 pub(crate) struct Port {
     platform: Arc<dyn Platform>,
     bar: Box<dyn Bar>,
-    ledger: Mutex<Vec<(&'static str, DmaMem)>>,
+    ledger: Mutex<Vec<Kept>>,
     /// Memory of the user's own that the device may still write to.
     foreign: Mutex<Vec<Leaked>>,
     /// A reset was confirmed: the device uses no memory any more.
     quiet: AtomicBool,
     /// Told of what is kept for good.
     on_leak: Option<LeakHook>,
+}
+
+/// Where memory comes from and goes back to.
+enum Source {
+    Platform,
+    Allocator(Arc<dyn QueueAllocator>, ResourceType),
+}
+
+/// An entry of the ledger.
+struct Kept {
+    what: &'static str,
+    mem: DmaMem,
+    source: Source,
 }
 
 impl Port {
@@ -68,13 +84,44 @@ impl Port {
 
     pub(crate) fn alloc(self: &Arc<Self>, size: usize, align: usize) -> Result<DmaRegion, Error> {
         let mem = self.platform.alloc(size, align)?;
-        Ok(DmaRegion { mem, port: self.clone(), lent: None })
+        Ok(DmaRegion { mem, port: self.clone(), lent: None, source: Source::Platform })
+    }
+
+    /// Memory from the caller's allocator; `None` where it leaves that to the platform. It is not zeroed.
+    ///
+    /// # Errors
+    /// What the allocator answers, and `Invalid` for memory that is not what was asked for; it then has it back.
+    pub(crate) fn alloc_from(
+        self: &Arc<Self>,
+        allocator: &Arc<dyn QueueAllocator>,
+        size: usize,
+        align: usize,
+        resource: ResourceType,
+    ) -> Result<Option<DmaRegion>, Error> {
+        let Some(mem) = allocator.alloc(size, align, resource)? else { return Ok(None) };
+        let wrong = misfit(&mem, size, align);
+        let source = Source::Allocator(allocator.clone(), resource);
+        let region = DmaRegion { mem, port: self.clone(), lent: None, source };
+        wrong.map_or(Ok(Some(region)), |what| Err(Error::Invalid { what }))
+    }
+
+    /// Gives memory back to where it came from.
+    ///
+    /// # Safety
+    /// `mem` came from `source`, nothing refers to it, and the device no longer uses it.
+    unsafe fn free(&self, mem: DmaMem, source: Source) {
+        match source {
+            // SAFETY: the caller's promise.
+            Source::Platform => unsafe { self.platform.free(mem) },
+            // SAFETY: the caller's promise.
+            Source::Allocator(allocator, resource) => unsafe { allocator.free(mem, resource) },
+        }
     }
 
     /// What the device may still write to.
     pub(crate) fn leaked(&self) -> Vec<Leaked> {
         let owned = self.ledger.lock();
-        let owned = owned.iter().map(|(what, mem)| Leaked { what, iova: mem.iova(), size: mem.size() });
+        let owned = owned.iter().map(|kept| Leaked { what: kept.what, iova: kept.mem.iova(), size: kept.mem.size() });
         owned.chain(self.foreign.lock().iter().copied()).collect()
     }
 
@@ -102,9 +149,9 @@ impl Port {
         let foreign = core::mem::take(&mut *self.foreign.lock());
         foreign.into_iter().for_each(|piece| self.let_go(piece));
         let kept = core::mem::take(&mut *self.ledger.lock());
-        for (_, mem) in kept {
-            // SAFETY: allocated by this platform; its owner is gone and the device has been reset.
-            unsafe { self.platform.free(mem) };
+        for Kept { mem, source, .. } in kept {
+            // SAFETY: it came from there; its owner is gone and the device has been reset.
+            unsafe { self.free(mem, source) };
         }
         Ok(())
     }
@@ -117,17 +164,36 @@ impl Drop for Port {
             if let Some(hook) = &self.on_leak {
                 kept.iter().for_each(|piece| hook(piece));
             }
-            // The platform's memory must outlive the device's use of it, which may never end.
+            // The memory must outlive the device's use of it, which may never end, and so must the platform and the
+            // allocators that it is from.
             core::mem::forget(self.platform.clone());
+            core::mem::forget(core::mem::take(self.ledger.get_mut()));
         }
     }
 }
 
-/// Memory shared with the device: zeroed at first, contiguous in I/O addresses.
+/// What is wrong with memory that an allocator was asked for.
+fn misfit(mem: &DmaMem, size: usize, align: usize) -> Option<&'static str> {
+    let misaligned = |address: u64| address % align as u64 != 0;
+    if mem.size() < size {
+        Some("the allocator's memory is shorter than asked for")
+    } else if mem.iova() == 0 {
+        Some("the allocator's memory is at I/O address 0")
+    } else if misaligned(mem.iova()) || misaligned(mem.ptr().as_ptr() as u64) {
+        Some("the allocator's memory is not aligned as asked for")
+    } else if mem.iova().checked_add(mem.size() as u64).is_none() {
+        Some("the allocator's memory goes beyond the last I/O address")
+    } else {
+        None
+    }
+}
+
+/// Memory shared with the device: zeroed at first if it is the platform's, contiguous in I/O addresses.
 pub(crate) struct DmaRegion {
     mem: DmaMem,
     port: Arc<Port>,
     lent: Option<&'static str>,
+    source: Source,
 }
 
 impl DmaRegion {
@@ -174,14 +240,15 @@ impl Drop for DmaRegion {
     fn drop(&mut self) {
         // SAFETY: the same memory; this value is its only owner and does not use it again.
         let mem = unsafe { DmaMem::new(self.mem.ptr(), self.mem.iova(), self.mem.size()) };
+        let source = core::mem::replace(&mut self.source, Source::Platform);
         if let Some(what) = self.lent
             && !self.port.quiet.load(Ordering::Acquire)
         {
-            self.port.ledger.lock().push((what, mem));
+            self.port.ledger.lock().push(Kept { what, mem, source });
             return;
         }
-        // SAFETY: allocated by this platform; no reference outlives `self`, and the device is done with it.
-        unsafe { self.port.platform.free(mem) };
+        // SAFETY: it came from there; no reference outlives `self`, and the device is done with it.
+        unsafe { self.port.free(mem, source) };
     }
 }
 

@@ -46,7 +46,7 @@ bitflags! {
         const FLOW_TAG = 1 << 9;
         /// Tag matching information.
         const TM_INFO = 1 << 10;
-        /// Time stamp in nanoseconds of wall-clock time.
+        /// Time stamp in nanoseconds of wall-clock time; on devices with real-time stamps only.
         const COMPLETION_TIMESTAMP_WALLCLOCK = 1 << 11;
         /// What `ibv_create_cq` asks for: bits 0 to 6.
         const STANDARD = 0x7f;
@@ -75,12 +75,12 @@ bitflags! {
 }
 
 bitflags! {
-    /// Which extended fields of [`CqInitAttrEx`](crate::CqInitAttrEx) are valid (`enum ibv_cq_init_attr_mask`).
+    /// Which fields of [`CqInitAttrEx`](crate::CqInitAttrEx) are valid (`enum ibv_cq_init_attr_mask`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CqInitAttrMask: u32 {
         /// `flags` is valid.
         const FLAGS = 1 << 0;
-        /// A parent domain is given.
+        /// `parent_domain` is valid.
         const PD = 1 << 1;
     }
 }

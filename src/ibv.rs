@@ -4,18 +4,17 @@
 //! [`Error::errno`](crate::Error::errno). What C passes as a NULL pointer is an `Option` here, an object that a call ends is
 //! moved into it, and comes back when the call fails.
 
+pub mod dv;
+
 use core::ptr::NonNull;
 
 use mlx5_hw::platform::{Bar, Platform};
 
 use crate::{
-    AccessFlags, Completion, Cq, CqInitAttrEx, Device, DeviceAttr, DeviceConfig, Error, ExclusiveCqs, Mr, Pd, PollAttr,
-    PollError, Poller, PortAttr, PostError, Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Wc,
+    AccessFlags, CompChannel, Completion, Cq, CqInitAttrEx, Device, DeviceAttr, DeviceConfig, Error, ExclusiveCqs, Mr,
+    ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError, Poller, PortAttr, PostError, Qp, QpAttr, QpAttrMask,
+    QpInitAttr, RecvWr, Returned, SendWr, Wc,
 };
-
-/// A completion channel. None can be made yet, so the argument of that name is always `None`.
-#[derive(Clone, Copy, Debug)]
-pub enum CompChannel {}
 
 /// `ibv_open_device(3)`. Instead of a device of a list it takes the two traits of a port.
 ///
@@ -66,6 +65,22 @@ pub fn dealloc_pd(pd: Pd) -> Result<(), Returned<Pd>> {
     pd.dealloc()
 }
 
+/// `ibv_alloc_parent_domain(3)`.
+///
+/// # Errors
+/// As [`Device::alloc_parent_domain`].
+pub fn alloc_parent_domain(context: &Device, attr: &ParentDomainInitAttr<'_>) -> Result<ParentDomain, Error> {
+    context.alloc_parent_domain(attr)
+}
+
+/// `ibv_dealloc_pd(3)` of a parent domain.
+///
+/// # Errors
+/// As [`ParentDomain::dealloc`].
+pub fn dealloc_parent_domain(pd: ParentDomain) -> Result<(), Returned<ParentDomain>> {
+    pd.dealloc()
+}
+
 /// `ibv_reg_mr(3)`, of the caller's memory. [`Pd::alloc_buf`] registers memory safely.
 ///
 /// # Errors
@@ -107,7 +122,7 @@ pub fn create_cq(
 ///
 /// # Errors
 /// As [`Device::create_cq_ex`].
-pub fn create_cq_ex(context: &Device, cq_attr: &CqInitAttrEx) -> Result<Cq, Error> {
+pub fn create_cq_ex(context: &Device, cq_attr: &CqInitAttrEx<'_>) -> Result<Cq, Error> {
     context.create_cq_ex(cq_attr)
 }
 

@@ -6,6 +6,7 @@ mod cmdq;
 mod cq;
 pub mod device;
 mod dma;
+pub mod dv;
 mod eq;
 pub mod error;
 #[cfg(test)]
@@ -19,13 +20,14 @@ mod mr;
 mod numbers;
 mod pages;
 mod pages_of;
+mod parent_domain;
 mod pd;
 mod qp;
 mod sync;
 
 pub use cmdq::CommandCounters;
 pub use cq::{
-    Completion, Cq, CqInitAttrEx, CqeSize, PollAttr, PollError, Poller, SigErr, TmInfo, Wc, WcOpcode, WcStatus,
+    CompChannel, Completion, Cq, CqInitAttrEx, PollAttr, PollError, Poller, SigErr, TmInfo, Wc, WcOpcode, WcStatus,
 };
 pub use device::{Device, DeviceConfig};
 pub use dma::Leaked;
@@ -37,6 +39,7 @@ pub use limits::{AtomicCap, DeviceAttr, PortAttr};
 pub use mlx5_hw as hw;
 pub use mr::{DmaBuf, Mr};
 pub use pages::PageCounters;
+pub use parent_domain::{ParentDomain, ParentDomainInitAttr, QueueAllocator};
 pub use pd::Pd;
 pub use qp::{
     AhAttr, ExclusiveCqs, GlobalRoute, Mtu, PostError, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType, RecvWr, Remote,

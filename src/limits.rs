@@ -2,10 +2,11 @@
 
 use mlx5_hw::caps::{AtomicCaps, AtomicOps, AtomicOrder, CmdHcaCap, PortType, RoceCap};
 use mlx5_hw::qpc::AtomicMode;
-use mlx5_hw::ring::MAX_LOG_SIZE;
 use mlx5_hw::wqe::{MAX_DS, SEGMENT};
 
+use crate::cq::CqLimits;
 use crate::device::{Device, DeviceInner};
+use crate::dv::{ContextFlags, CqeCompCaps};
 
 /// Largest send WQE in bytes that its length field can say.
 const MAX_SEND_WQE: u32 = MAX_DS as u32 * SEGMENT as u32;
@@ -13,16 +14,14 @@ const MAX_SEND_WQE: u32 = MAX_DS as u32 * SEGMENT as u32;
 const MAX_RECV_WQE: u32 = (SEGMENT as u32) << 7;
 /// Most pieces that the answer to an RDMA read is scattered to, as Linux states it: what 512 bytes hold.
 const MAX_SGE_RD: u32 = 30;
+/// The bits of a time stamp that count, as Linux states them.
+const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
 /// Bit of `atomic_size_qp` for 8 bytes.
 const ATOMIC_8_BYTES: u32 = 1 << 3;
 
-/// Limits that creating CQs and queue pairs checks, from the capabilities in force.
+/// Limits that creating queue pairs checks, from the capabilities in force.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    /// `log2` of the most CQ ring slots.
-    pub(crate) log_max_cq_sz: u32,
-    /// CQs can ignore overrun.
-    pub(crate) cq_oi: bool,
     /// `log2` of the most work requests (receive) or basic blocks (send) in a queue.
     pub(crate) log_max_qp_sz: u32,
     /// Largest send WQE in bytes, whole segments.
@@ -57,8 +56,6 @@ impl Limits {
     fn from_caps(caps: &CmdHcaCap, atomic: Option<&AtomicCaps>, roce: Option<&RoceCap>) -> Self {
         let whole_segments = |bytes: u32| bytes - bytes % SEGMENT as u32;
         Self {
-            log_max_cq_sz: caps.log_max_cq_sz().min(MAX_LOG_SIZE),
-            cq_oi: caps.cq_oi(),
             log_max_qp_sz: caps.log_max_qp_sz().min(15),
             max_wqe_sz_sq: whole_segments(caps.max_wqe_sz_sq().min(MAX_SEND_WQE)),
             max_wqe_sz_rq: whole_segments(caps.max_wqe_sz_rq().min(MAX_RECV_WQE)),
@@ -114,7 +111,8 @@ pub enum AtomicCap {
     Glob,
 }
 
-/// What a device can do (`struct ibv_device_attr`; `ibv_query_device(3)`), as far as this driver uses it.
+/// What a device can do (`struct ibv_device_attr`, `struct ibv_device_attr_ex`, `struct mlx5dv_context`; `ibv_query_device(3)`,
+/// `ibv_query_device_ex(3)`, `mlx5dv_query_device(3)`), as far as this driver uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceAttr {
@@ -156,6 +154,14 @@ pub struct DeviceAttr {
     pub phys_port_cnt: u8,
     /// Completion vectors: `comp_vector` is below this.
     pub num_comp_vectors: u32,
+    /// The bits of a completion's raw time stamp that count.
+    pub completion_timestamp_mask: u64,
+    /// Frequency of the clock in raw time stamps, in kHz.
+    pub hca_core_clock: u64,
+    /// What the device offers in compressed completions.
+    pub cqe_comp_caps: CqeCompCaps,
+    /// Further abilities.
+    pub flags: ContextFlags,
 }
 
 /// State of a port, as far as this driver uses it (`struct ibv_port_attr`; `ibv_query_port(3)`).
@@ -178,6 +184,7 @@ impl Device {
     /// What the device can do (`ibv_query_device(3)`).
     pub fn query_device(&self) -> DeviceAttr {
         let (info, caps, limits) = (self.info(), &self.caps().general, Limits::of(self.inner()));
+        let cq = CqLimits::of(self.inner());
         let send_sges = (limits.max_wqe_sz_sq / SEGMENT as u32).saturating_sub(2);
         DeviceAttr {
             fw_ver: info.firmware,
@@ -190,7 +197,7 @@ impl Device {
             max_sge: send_sges.min(limits.max_wqe_sz_rq / SEGMENT as u32),
             max_sge_rd: send_sges.min(MAX_SGE_RD),
             max_cq: power(caps.log_max_cq()),
-            max_cqe: power(limits.log_max_cq_sz) - 1,
+            max_cqe: power(cq.log_max_size) - 1,
             max_mr: power(caps.log_max_mkey()),
             max_pd: power(caps.log_max_pd()),
             max_qp_rd_atom: power(limits.log_max_ra_res),
@@ -199,6 +206,10 @@ impl Device {
             atomic_cap: limits.atomic_cap,
             phys_port_cnt: limits.ports as u8,
             num_comp_vectors: self.inner().num_comp_vectors(),
+            completion_timestamp_mask: TIMESTAMP_MASK,
+            hca_core_clock: caps.device_frequency_khz().into(),
+            cqe_comp_caps: cq.compression,
+            flags: cq.flags(),
         }
     }
 

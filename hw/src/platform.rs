@@ -39,7 +39,7 @@ impl DmaMem {
     /// Describes memory that a platform hands out.
     ///
     /// # Safety
-    /// `ptr` is aligned to at least 64 bytes and valid for reads and writes of `size` bytes until [`Platform::free`]; no
+    /// `ptr` is aligned to at least 8 bytes and valid for reads and writes of `size` bytes until [`Platform::free`]; no
     /// reference other than to atomics is ever made to it; the device reaches the same bytes at `iova`.
     pub const unsafe fn new(ptr: NonNull<u8>, iova: u64, size: usize) -> Self {
         Self { ptr, iova, size }

@@ -6,6 +6,9 @@
 mod batch;
 mod completion;
 mod create;
+mod limits;
+mod memory;
+mod plan;
 mod poll_error;
 mod poller;
 mod purge;
@@ -23,7 +26,10 @@ use mlx5_hw::dbrec::CqDbRec;
 use mlx5_hw::ring::{Cqe64, Cqe128, Ring};
 
 pub use completion::Completion;
-pub use create::{CqInitAttrEx, CqeSize};
+pub use create::{CompChannel, CqInitAttrEx};
+pub(crate) use limits::CqLimits;
+use memory::CqMemory;
+pub(crate) use plan::TimeStamps;
 pub use poll_error::{PollError, SigErr};
 pub use poller::{PollAttr, Poller};
 pub(crate) use rows::{Reader, Rows};
@@ -31,9 +37,9 @@ pub use tag_matching::TmInfo;
 pub use wc::{Wc, WcOpcode, WcStatus};
 
 use crate::device::{DeviceInner, Patience};
-use crate::dma::DmaRegion;
 use crate::error::{Error, Returned};
 use crate::flags::WcFlags;
+use crate::parent_domain::DomainMember;
 use crate::qp::QpWork;
 
 /// The ring, by the format of its entries.
@@ -48,9 +54,11 @@ pub(crate) enum AnyRing {
 pub(crate) struct Shared {
     dev: Arc<DeviceInner>,
     cqn: u32,
-    /// The ring, and behind it, at `dbrec` words, the doorbell record.
-    mem: DmaRegion,
-    dbrec: usize,
+    /// The ring and the doorbell record.
+    mem: CqMemory,
+    /// Until the memory is given back.
+    _domain: Option<DomainMember>,
+    time_stamps: TimeStamps,
     rows: Arc<Rows<QpWork>>,
     /// Created to ignore overrun: batches do not write the consumer index.
     ignore_overrun: bool,
@@ -78,9 +86,14 @@ impl Shared {
         self.attached.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether both are CQs of one device.
+    /// Whether this is a CQ of the device.
     pub(crate) fn is_of(&self, dev: &Arc<DeviceInner>) -> bool {
         Arc::ptr_eq(&self.dev, dev)
+    }
+
+    /// The time stamps that its completions carry.
+    pub(crate) fn time_stamps(&self) -> TimeStamps {
+        self.time_stamps
     }
 
     fn destroy(&self, patience: Patience) -> Result<(), Error> {
@@ -218,7 +231,7 @@ impl Cq {
 impl Shared {
     /// The doorbell record.
     fn dbrec(&self) -> Option<CqDbRec<'_>> {
-        self.mem.words().get(self.dbrec..).and_then(CqDbRec::first_of)
+        CqDbRec::first_of(self.mem.record())
     }
 }
 

@@ -4,11 +4,12 @@ use alloc::sync::Arc;
 
 use mlx5_hw::cmd::CreateQp;
 use mlx5_hw::dbrec;
-use mlx5_hw::qpc::{PmState, Qpc, RqType, ServiceType};
+use mlx5_hw::qpc::{PmState, Qpc, RqType, ServiceType, TsFormat};
 use mlx5_hw::wqe::{self, BASIC_BLOCK, SEGMENT};
 
 use super::work::{Outstanding, QpWork, UserIndex};
 use super::{Geometry, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType};
+use crate::cq::{CqLimits, TimeStamps};
 use crate::device::DeviceInner;
 use crate::dma::DmaRegion;
 use crate::error::Error;
@@ -26,7 +27,9 @@ impl Pd {
     ///
     /// # Errors
     /// `Unsupported` (EOPNOTSUPP) for a transport other than reliable connection; `Invalid` (EINVAL) for sizes beyond the
-    /// device's and for CQs of another device; `NoMemory` (ENOMEM); what the device answers.
+    /// device's, for CQs of another device, and for two CQs of which one reports real time and the other device clock ticks;
+    /// `Unsupported` for device clock ticks on a device that stamps with real time only; `NoMemory` (ENOMEM); what the device
+    /// answers.
     pub fn create_qp(&self, attr: &mut QpInitAttr<'_>) -> Result<Qp, Error> {
         let dev = self.shared().dev();
         if attr.qp_type != QpType::Rc {
@@ -37,6 +40,7 @@ impl Pd {
             return invalid("a CQ of another device");
         }
         let limits = Limits::of(dev);
+        let ts_format = ts_format([send_cq.time_stamps(), recv_cq.time_stamps()], CqLimits::of(dev).free_running)?;
         let geometry = Geometry::of(&attr.cap, &limits)?;
         // Indices of queue pairs that are gone come back first.
         send_cq.rows().reclaim();
@@ -48,7 +52,7 @@ impl Pd {
         });
         let bytes = geometry.queue_bytes();
         let mut mem = dev.alloc_dma(bytes, dbrec::BYTES)?;
-        let qpn = self.lend_and_create(attr, &geometry, &work, &mut mem)?;
+        let qpn = self.lend_and_create(attr, &geometry, ts_format, &work, &mut mem)?;
         let mut qp = Qp {
             member: self.join(),
             qpn,
@@ -79,11 +83,12 @@ impl Pd {
         &self,
         attr: &QpInitAttr<'_>,
         geometry: &Geometry,
+        ts_format: TsFormat,
         work: &Arc<QpWork>,
         mem: &mut DmaRegion,
     ) -> Result<u32, Error> {
         mem.lend("queue pair");
-        let created = self.create_on_device(attr, geometry, work.index.get(), mem);
+        let created = self.create_on_device(attr, geometry, ts_format, work.index.get(), mem);
         match created {
             Err(error) if error.refused() => mem.reclaim(),
             // The device may have made a queue pair with this index: nobody else may get it.
@@ -97,6 +102,7 @@ impl Pd {
         &self,
         attr: &QpInitAttr<'_>,
         geometry: &Geometry,
+        ts_format: TsFormat,
         user_index: u32,
         mem: &DmaRegion,
     ) -> Result<u32, Error> {
@@ -109,6 +115,7 @@ impl Pd {
             .with_pd(self.pdn())
             .with_uar_page(dev.uar_page())
             .with_user_index(user_index)
+            .with_ts_format(ts_format.0.into())
             .with_log_page_size(pages.log_size - pages_of::LOG_4K)
             .with_cqn_snd(attr.send_cq.cqn())
             .with_cqn_rcv(attr.recv_cq.cqn())
@@ -125,6 +132,20 @@ impl Pd {
             }
         }
         dev.exec(&CreateQp { qpc, pas: &pages.addresses })
+    }
+}
+
+/// The clock of a queue pair's time stamps: the one that its CQs report, if they agree; else the counter where there is one.
+fn ts_format(cqs: [TimeStamps; 2], free_running: bool) -> Result<TsFormat, Error> {
+    let real_time = cqs.contains(&TimeStamps::RealTime);
+    let ticks = cqs.contains(&TimeStamps::FreeRunning);
+    match (real_time, ticks) {
+        (true, true) => invalid("one CQ reports real time, the other device clock ticks"),
+        (true, false) => Ok(TsFormat::REAL_TIME),
+        (false, true) if !free_running => {
+            Err(Error::Unsupported { what: "device clock ticks on a device that stamps with real time only" })
+        }
+        (false, _) => Ok(if free_running { TsFormat::FREE_RUNNING } else { TsFormat::DEFAULT }),
     }
 }
 
@@ -203,9 +224,26 @@ const _: () = assert!(ATOMIC == BASIC_BLOCK as u64);
 mod tests {
     use super::*;
 
+    /// `get_qp_ts_format` of Linux's mlx5_ib, except that a CQ without time stamps agrees with every other.
+    #[test]
+    fn a_queue_pair_stamps_with_the_clock_that_its_cqs_report() {
+        use TimeStamps::{FreeRunning, None as No, RealTime};
+        for (send, recv, free_running, right) in [
+            (No, No, true, Ok(TsFormat::FREE_RUNNING)),
+            (No, No, false, Ok(TsFormat::DEFAULT)),
+            (FreeRunning, No, true, Ok(TsFormat::FREE_RUNNING)),
+            (No, FreeRunning, false, Err(95)),
+            (RealTime, No, true, Ok(TsFormat::REAL_TIME)),
+            (RealTime, RealTime, false, Ok(TsFormat::REAL_TIME)),
+            (FreeRunning, RealTime, true, Err(22)),
+            (RealTime, FreeRunning, false, Err(22)),
+        ] {
+            let got = ts_format([send, recv], free_running).map_err(Error::errno);
+            assert_eq!(got, right, "{send:?} {recv:?} {free_running}");
+        }
+    }
+
     const LIMITS: Limits = Limits {
-        log_max_cq_sz: 22,
-        cq_oi: false,
         log_max_qp_sz: 15,
         max_wqe_sz_sq: 1008,
         max_wqe_sz_rq: 512,

@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 
 use crate::support::{INIT, RTR, RTS, SIZES, connect, create_qp, open, pair, path_to};
 use mlx5::{
-    AccessFlags, Cq, CqInitAttrEx, CqInitAttrMask, CqeSize, CreateCqFlags, Device, Error, Pd, Qp, QpAttr, QpAttrMask,
-    QpCap, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendWr, Sge, WcFlags, ibv,
+    AccessFlags, Cq, Device, Error, Pd, Qp, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, RecvWr, SendFlags,
+    SendWr, Sge, ibv,
 };
 
 const EINVAL: i32 = 22;
@@ -14,53 +14,6 @@ const EOPNOTSUPP: i32 = 95;
 
 fn errno<T>(result: Result<T, Error>) -> Option<i32> {
     result.err().map(Error::errno)
-}
-
-/// `ibv_create_cq_ex(3)`; case C-006: the first wrong argument in this order decides.
-#[test]
-fn create_cq_ex_checks_its_arguments_in_order() {
-    type Break = fn(&mut CqInitAttrEx);
-    let wrong: [(Break, i32, &str); 9] = [
-        (|a| a.cqe = 0, EINVAL, "cqe is 0"),
-        (|a| a.comp_mask |= CqInitAttrMask::from_bits_retain(1 << 2), EINVAL, "unknown comp_mask bit"),
-        (
-            |a| (a.comp_mask, a.flags) = (a.comp_mask | CqInitAttrMask::FLAGS, CreateCqFlags::from_bits_retain(4)),
-            EINVAL,
-            "unknown flag",
-        ),
-        (|a| a.wc_flags |= WcFlags::from_bits_retain(1 << 12), EOPNOTSUPP, "unknown wc_flags bit"),
-        (|a| a.comp_mask |= CqInitAttrMask::PD, EINVAL, "parent domain that is not one"),
-        (|a| a.wc_flags |= WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK, EOPNOTSUPP, "no clock page"),
-        (|a| a.cqe = 1 << 24, EINVAL, "ring above 2^24"),
-        (|a| a.comp_vector = 1, EINVAL, "comp_vector is the number of vectors"),
-        (|a| a.comp_vector = u32::MAX, EINVAL, "comp_vector"),
-    ];
-    let (port, dev) = open();
-    assert_eq!(dev.query_device().num_comp_vectors, 1);
-    let good = CqInitAttrEx { cqe: 7, wc_flags: WcFlags::STANDARD, ..Default::default() };
-    for (i, (break_it, right, what)) in wrong.into_iter().enumerate() {
-        let mut attr = good;
-        break_it(&mut attr);
-        assert_eq!(errno(ibv::create_cq_ex(&dev, &attr)), Some(right), "{what}");
-        for (also, _, later) in &wrong[i + 1..] {
-            let mut both = attr;
-            also(&mut both);
-            if (what, *later) != ("cqe is 0", "ring above 2^24") {
-                assert_eq!(errno(dev.create_cq_ex(&both)), Some(right), "{what}, and {later}");
-            }
-        }
-    }
-    // Flags are not looked at unless the mask says that they are valid.
-    let unseen = CqInitAttrEx { flags: CreateCqFlags::from_bits_retain(!0), ..good };
-    drop(dev.create_cq_ex(&unseen).unwrap());
-    for bit in 12..64 {
-        let attr = CqInitAttrEx { wc_flags: WcFlags::from_bits_retain(1 << bit), ..good };
-        assert_eq!(errno(dev.create_cq_ex(&attr)), Some(EOPNOTSUPP), "wc_flags bit {bit}");
-    }
-    for bytes in [0, 1, 32, 63, 65, 127, 129, 256, u16::MAX] {
-        assert_eq!(errno(CqeSize::from_bytes(bytes)), Some(EINVAL), "cqe_size {bytes}");
-    }
-    crate::support::close(&port, dev);
 }
 
 /// `ibv_reg_mr(3)`.

@@ -6,8 +6,8 @@ use crate::support::{
     BUF, INIT, Pair, RTR, RTS, SIZES, connect, create_qp, open, pair, pair_with, path_to, pattern, poll_n,
 };
 use mlx5::{
-    AccessFlags, CqInitAttrEx, CqeSize, ExclusiveCqs, PollAttr, PollError, QpAttr, QpAttrMask, QpCap, QpState, RecvWr,
-    SendFlags, SendWr, Sge, WcFlags, WcOpcode, WcResultFlags, WcStatus, WrOpcode,
+    AccessFlags, CqInitAttrEx, ExclusiveCqs, PollAttr, PollError, QpAttr, QpAttrMask, QpCap, QpState, RecvWr,
+    SendFlags, SendWr, Sge, WcFlags, WcOpcode, WcResultFlags, WcStatus, WrOpcode, dv, ibv,
 };
 use mlx5_model::ModelConfig;
 
@@ -239,7 +239,9 @@ fn both_ways_of_polling_tell_the_same() {
 fn entries_of_128_bytes_carry_the_same() {
     let mut p = pair_with(ModelConfig::default(), 3, SIZES, |dev, cqe| {
         let wc_flags = WcFlags::STANDARD;
-        dev.create_cq_ex(&CqInitAttrEx { cqe, wc_flags, cqe_size: CqeSize::B128, ..Default::default() }).unwrap()
+        let attr = CqInitAttrEx { cqe, wc_flags, ..Default::default() };
+        let dv = dv::CqInitAttr { comp_mask: dv::CqInitAttrMask::CQE_SIZE, cqe_size: 128, ..Default::default() };
+        ibv::dv::create_cq(dev, &attr, &dv).unwrap()
     });
     assert_eq!((p.cq[0].cqe_size(), p.cq[0].cqe()), (128, 3));
     for i in 0..200 {

@@ -1,8 +1,8 @@
 //! The two ends of a connection on one device, made and taken down.
 
 use mlx5::{
-    AccessFlags, AhAttr, Cq, CqInitAttrEx, CqeSize, Device, DmaBuf, Error, GlobalRoute, Mtu, Pd, Qp, QpAttr,
-    QpAttrMask, QpCap, QpInitAttr, QpState, WcFlags, ibv,
+    AccessFlags, AhAttr, Cq, CqInitAttrEx, Device, DmaBuf, Error, GlobalRoute, Mtu, Pd, Qp, QpAttr, QpAttrMask, QpCap,
+    QpInitAttr, QpState, WcFlags, ibv,
 };
 
 /// Bytes up to which a payload travels inside the work request.
@@ -43,7 +43,7 @@ impl Link {
         let pd = ibv::alloc_pd(device)?;
         let a_cq = ibv::create_cq(device, cqe, 0, None, 0)?;
         let fields = WcFlags::BYTE_LEN | WcFlags::IMM | WcFlags::QP_NUM;
-        let attr = CqInitAttrEx { cqe, wc_flags: fields, cqe_size: CqeSize::B64, ..CqInitAttrEx::default() };
+        let attr = CqInitAttrEx { cqe, wc_flags: fields, ..CqInitAttrEx::default() };
         let b_cq = ibv::create_cq_ex(device, &attr)?;
         // Each end has a send and a receive outstanding for every message in flight.
         let depth = (a_cq.cqe() / 2).min(BUFFER / size).clamp(1, MOST_IN_FLIGHT);

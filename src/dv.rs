@@ -1,0 +1,110 @@
+//! What `infiniband/mlx5dv.h` adds to the verbs, with its names and numbers.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// Which fields of [`CqInitAttr`] are valid (`enum mlx5dv_cq_init_attr_mask`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct CqInitAttrMask: u64 {
+        /// `cqe_comp_res_format` is valid: completions may be compressed.
+        const COMPRESSED_CQE = 1 << 0;
+        /// `flags` is valid.
+        const FLAGS = 1 << 1;
+        /// `cqe_size` is valid.
+        const CQE_SIZE = 1 << 2;
+        /// `cqe_comp_layout` is valid; needs `COMPRESSED_CQE`. Ours: mlx5dv has no such field.
+        const CQE_COMP_LAYOUT = 1 << 3;
+    }
+}
+
+bitflags! {
+    /// Formats of the small entries in a compressed session of receives (`enum mlx5dv_cqe_comp_res_format`). A CQ has exactly
+    /// one; a device may offer several.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct CqeCompResFormat: u8 {
+        /// Length and RSS hash.
+        const HASH = 1 << 0;
+        /// Length and checksum.
+        const CSUM = 1 << 1;
+        /// Length, checksum and the stride's index.
+        const CSUM_STRIDX = 1 << 2;
+        /// Length, flow tag and the stride's index. Ours: mlx5dv does not offer it.
+        const FTAG_STRIDX = 1 << 3;
+        /// Length, types of the packet's headers and the stride's index. Ours: mlx5dv does not offer it.
+        const L34H_STRIDX = 1 << 4;
+    }
+}
+
+bitflags! {
+    /// How entries are written (`enum mlx5dv_cq_init_attr_flags`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct CqInitAttrFlags: u32 {
+        /// Entries of 128 bytes are always written whole.
+        const CQE_PAD = 1 << 0;
+    }
+}
+
+/// How a compressed session lies in the ring (PRM `cqc.cqe_comp_layout`). Ours: mlx5dv knows the basic layout only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CqeCompLayout {
+    /// A title entry, then arrays of eight small ones.
+    #[default]
+    Basic,
+    /// Arrays of up to seven small entries, each with its count, valid by a number of the lap.
+    Enhanced,
+}
+
+/// What [`Device::dv_create_cq`](crate::Device::dv_create_cq) can choose beyond the verbs (`struct mlx5dv_cq_init_attr`;
+/// `mlx5dv_create_cq(3)`). The default chooses nothing: 64-byte entries, not compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CqInitAttr {
+    /// Which of the fields below are valid; the others are not looked at.
+    pub comp_mask: CqInitAttrMask,
+    /// Format of compressed receives: exactly one, of those in [`CqeCompCaps::supported_format`].
+    pub cqe_comp_res_format: CqeCompResFormat,
+    /// How entries are written.
+    pub flags: CqInitAttrFlags,
+    /// Size of an entry in bytes: 64 or 128.
+    pub cqe_size: u16,
+    /// Layout of compressed sessions.
+    pub cqe_comp_layout: CqeCompLayout,
+}
+
+/// What a device offers in compressed completions (`struct mlx5dv_cqe_comp_caps`; `mlx5dv_query_device(3)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CqeCompCaps {
+    /// Most completions in a session; 0 without compression.
+    pub max_num: u32,
+    /// Formats on offer.
+    pub supported_format: CqeCompResFormat,
+    /// The enhanced layout is on offer (PRM `enhanced_cqe_compression`). Ours: mlx5dv does not tell.
+    pub enhanced_layout: bool,
+}
+
+bitflags! {
+    /// What a device has (`enum mlx5dv_context_flags`; `mlx5dv_query_device(3)`), as far as it concerns this driver.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct ContextFlags: u64 {
+        /// Entries name their queue by user index. Always: other devices are refused.
+        const CQE_V1 = 1 << 0;
+        /// Entries of 128 bytes can be compressed.
+        const CQE_128B_COMP = 1 << 4;
+        /// Entries of 128 bytes can be padded: [`CqInitAttrFlags::CQE_PAD`].
+        const CQE_128B_PAD = 1 << 5;
+        /// Time stamps of all queues can be real time.
+        const REAL_TIME_TS = 1 << 7;
+    }
+}
+
+/// What a [`QueueAllocator`](crate::QueueAllocator)'s memory is for: `MLX5DV_RES_TYPE_*`, the driver's number (1) in the
+/// upper half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ResourceType(pub u64);
+
+impl ResourceType {
+    /// A doorbell record.
+    pub const DBR: Self = Self(1 << 32 | 3);
+    /// The ring of a completion queue.
+    pub const CQ: Self = Self(1 << 32 | 5);
+}
