@@ -36,7 +36,7 @@ mod vport;
 
 pub use command::{opcode_named, syndrome_text};
 pub use config::{CapConfig, DEVICE_ID_CX5_PF, DEVICE_ID_CX5_VF, DEVICE_ID_GENERIC_VF, ModelConfig};
-pub use data::{CqeBytes, DataFault};
+pub use data::{CompletionCounts, CqeBytes, DataFault};
 pub use knobs::{Effect, Fault, Match};
 pub use model::{Model, ModelThread};
 pub use record::CommandRecord;

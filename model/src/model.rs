@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::bar;
 use crate::config::ModelConfig;
+use crate::data::CompletionCounts;
 use crate::device::Device;
 use crate::eq::{self, Event};
 use crate::knobs::Fault;
@@ -235,6 +236,11 @@ impl Model {
                 drop(self.shared.doorbell.wait_timeout(posted, sleep));
             }
         }
+    }
+
+    /// How many completions were written so far, and how.
+    pub fn completions(&self) -> CompletionCounts {
+        self.lock().data.counts()
     }
 
     /// The rules that the driver has broken so far: the first 10,000 breaches.

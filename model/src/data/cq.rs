@@ -84,7 +84,11 @@ fn write(dev: &mut Device, cqn: u32, completion: Completion) -> bool {
     let timestamp =
         if cq.real_time { super::real_time(dev, completion.at) } else { super::free_running(completion.at) };
     let entry = completion.encode(timestamp);
-    append(dev, cqn, entry, slot::own_and_sign, completion.counts_as_solicited())
+    let written = append(dev, cqn, entry, slot::own_and_sign, completion.counts_as_solicited());
+    let counts = &mut dev.data.counts;
+    counts.written += u64::from(written);
+    counts.inlined += u64::from(written && completion.data().is_some());
+    written
 }
 
 /// Writes one entry at the producer index, marked by `own`, and raises the event that the queue was armed for.

@@ -122,7 +122,7 @@ impl Completion {
     }
 
     /// Inline data of a completion without error.
-    fn data(&self) -> Option<&Inline> {
+    pub(super) fn data(&self) -> Option<&Inline> {
         self.inline.as_ref().filter(|_| self.error.is_none())
     }
 

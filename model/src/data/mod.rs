@@ -44,6 +44,19 @@ pub(crate) enum Timer {
 /// `device_frequency_khz`: ticks of the free-running clock in a millisecond.
 pub(crate) const FREQUENCY_KHZ: u32 = 156_250;
 
+/// Completions that a model has written since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompletionCounts {
+    /// All of them; those of compressed sessions one by one.
+    pub written: u64,
+    /// Those that came as one of several in a compressed session.
+    pub compressed: u64,
+    /// Compressed sessions.
+    pub sessions: u64,
+    /// Those with data in them.
+    pub inlined: u64,
+}
+
 /// State of the data path that is not part of an object's context.
 #[derive(Default)]
 pub(crate) struct DataPath {
@@ -51,9 +64,15 @@ pub(crate) struct DataPath {
     cqs: BTreeMap<u32, cq::CqRun>,
     tickets: u64,
     faults: fault::Faults,
+    counts: CompletionCounts,
 }
 
 impl DataPath {
+    /// What was written so far.
+    pub(crate) fn counts(&self) -> CompletionCounts {
+        self.counts
+    }
+
     /// Takes back the faults that still wait for their turn.
     pub(crate) fn clear_faults(&mut self) {
         self.faults = fault::Faults::default();

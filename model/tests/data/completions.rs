@@ -60,6 +60,25 @@ fn a_full_queue_goes_to_error_and_says_so() {
 }
 
 #[test]
+fn what_was_written_is_counted_and_what_was_lost_is_not() {
+    let mut w = wire(1, false);
+    assert_eq!(w.rdma.raw.model.completions().written, 0);
+    w.message(8, b"x");
+    assert_eq!(w.rdma.raw.model.completions().written, 2, "one at each end");
+    w.message(0, b"x");
+    assert_eq!(w.rdma.raw.model.completions().written, 3, "the sender asked for none");
+    w.message(8, b"x");
+    w.message(8, b"x");
+    let counts = w.rdma.raw.model.completions();
+    assert_eq!(
+        (counts.written, counts.compressed, counts.sessions, counts.inlined),
+        (6, 0, 0, 0),
+        "a ring of 2 holds 2"
+    );
+    w.rdma.raw.model.take_violations();
+}
+
+#[test]
 fn a_queue_whose_consumer_index_is_told_in_time_never_overruns() {
     let mut w = wire(1, false);
     for n in 0..1000_u64 {
