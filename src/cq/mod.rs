@@ -174,9 +174,32 @@ impl Cq {
     /// ```compile_fail,E0382
     /// # use mlx5::Cq;
     /// fn end(cq: Cq) -> u32 {
-    ///     let _ = cq.destroy();
     ///     let cqe = cq.cqe();
-    ///     cqe
+    ///     let _ = cq.destroy();
+    ///     cq.cqe()
+    /// }
+    /// ```
+    ///
+    /// Nor while it is polled:
+    ///
+    /// ```
+    /// # use mlx5::{Cq, PollAttr, PollError};
+    /// fn last(mut cq: Cq) -> Result<u64, PollError> {
+    ///     let poller = cq.start_poll(&PollAttr::default())?;
+    ///     let id = poller.completion().wr_id();
+    ///     drop(poller);
+    ///     let _ = cq.destroy();
+    ///     Ok(id)
+    /// }
+    /// ```
+    ///
+    /// ```compile_fail,E0505
+    /// # use mlx5::{Cq, PollAttr, PollError};
+    /// fn last(mut cq: Cq) -> Result<u64, PollError> {
+    ///     let poller = cq.start_poll(&PollAttr::default())?;
+    ///     let id = poller.completion().wr_id();
+    ///     let _ = cq.destroy();
+    ///     Ok(id)
     /// }
     /// ```
     ///

@@ -94,21 +94,69 @@ impl Cq {
 /// # use mlx5::{Cq, PollAttr, PollError};
 /// fn sum(cq: &mut Cq) -> Result<u64, PollError> {
 ///     let mut poller = cq.start_poll(&PollAttr::default())?;
-///     let first = poller.completion().wr_id();
+///     let first = poller.completion();
+///     let first_id = first.wr_id();
 ///     let second = poller.next()?;
-///     Ok(first + second.wr_id())
+///     Ok(first_id + second.wr_id())
 /// }
 /// ```
 ///
-/// A completion is lent until the poller moves on; to hold two of them does not compile:
+/// A completion is lent until [`next`](Self::next) moves the poller on; one that outlives it does not compile:
 ///
 /// ```compile_fail,E0502
 /// # use mlx5::{Cq, PollAttr, PollError};
 /// fn sum(cq: &mut Cq) -> Result<u64, PollError> {
 ///     let mut poller = cq.start_poll(&PollAttr::default())?;
 ///     let first = poller.completion();
+///     let first_id = first.wr_id();
 ///     let second = poller.next()?;
 ///     Ok(first.wr_id() + second.wr_id())
+/// }
+/// ```
+///
+/// Nor are there two completions at once:
+///
+/// ```
+/// # use mlx5::{Cq, PollAttr, PollError};
+/// fn last(cq: &mut Cq) -> Result<u64, PollError> {
+///     let mut poller = cq.start_poll(&PollAttr::default())?;
+///     let second = poller.next()?;
+///     let third = poller.next()?;
+///     Ok(third.wr_id())
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// # use mlx5::{Cq, PollAttr, PollError};
+/// fn last(cq: &mut Cq) -> Result<u64, PollError> {
+///     let mut poller = cq.start_poll(&PollAttr::default())?;
+///     let second = poller.next()?;
+///     let third = poller.next()?;
+///     Ok(second.wr_id().max(third.wr_id()))
+/// }
+/// ```
+///
+/// A completion ends with its batch:
+///
+/// ```
+/// # use mlx5::{Cq, PollAttr, PollError};
+/// fn one(cq: &mut Cq) -> Result<u64, PollError> {
+///     let poller = cq.start_poll(&PollAttr::default())?;
+///     let first = poller.completion();
+///     let first_id = first.wr_id();
+///     drop(poller);
+///     Ok(first_id)
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// # use mlx5::{Cq, PollAttr, PollError};
+/// fn one(cq: &mut Cq) -> Result<u64, PollError> {
+///     let poller = cq.start_poll(&PollAttr::default())?;
+///     let first = poller.completion();
+///     let first_id = first.wr_id();
+///     drop(poller);
+///     Ok(first.wr_id())
 /// }
 /// ```
 ///
@@ -120,20 +168,17 @@ impl Cq {
 ///     let poller = cq.start_poll(&PollAttr::default())?;
 ///     drop(poller);
 ///     let other = cq.start_poll(&PollAttr::default())?;
-///     drop(other);
 ///     Ok(())
 /// }
 /// ```
 ///
-/// Two at once do not compile:
+/// Nested ones do not compile:
 ///
 /// ```compile_fail,E0499
 /// # use mlx5::{Cq, PollAttr, PollError};
 /// fn twice(cq: &mut Cq) -> Result<(), PollError> {
 ///     let poller = cq.start_poll(&PollAttr::default())?;
 ///     let other = cq.start_poll(&PollAttr::default())?;
-///     drop(poller);
-///     drop(other);
 ///     Ok(())
 /// }
 /// ```

@@ -28,12 +28,12 @@ impl Ring {
     }
 
     /// Dword `word` of the entry in slot `n`.
-    fn dword(&self, n: u64, word: u64) -> u32 {
+    pub fn dword(&self, n: u64, word: u64) -> u32 {
         let at = self.base + 64 * (n % self.slots) + 4 * word;
         Be32::from_raw(self.port.words(at, 1)[0].load(Relaxed)).get()
     }
 
-    fn set_dword(&self, n: u64, word: u64, value: u32) {
+    pub fn set_dword(&self, n: u64, word: u64, value: u32) {
         let at = self.base + 64 * (n % self.slots) + 4 * word;
         self.port.words(at, 1)[0].store(Be32::new(value).to_raw(), Relaxed);
     }
@@ -48,7 +48,7 @@ impl Ring {
     }
 
     /// Puts a value into the record that no consumer index is, to see when it is written.
-    fn mark(&self) {
+    pub fn mark(&self) {
         self.port.words(self.record, 1)[0].store(MARK, Relaxed);
     }
 
@@ -57,7 +57,7 @@ impl Ring {
         self.port.words(self.record, 1)[0].store(0, Relaxed);
     }
 
-    fn is_marked(&self) -> bool {
+    pub fn is_marked(&self) -> bool {
         self.port.words(self.record, 1)[0].load(Relaxed) == MARK
     }
 }
