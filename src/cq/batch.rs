@@ -39,10 +39,10 @@ fn ends_receive(cqe: CqeRef<'_>) -> Option<bool> {
 
 /// An entry that ends no request. Its user index is not looked up: not all of these have one.
 #[cold]
-fn without_request<'m>(cqe: CqeRef<'m>) -> Taken<'m> {
+fn without_request<'m, F: CqeFormat>(cqe: CqeRef<'m>) -> Taken<'m> {
     let user_index = cqe.srqn_or_uidx();
     Taken::Bad(match (cqe.format(), cqe.opcode()) {
-        (CqeDataFormat::COMPRESSED, _) => PollError::BadSession { count: cqe.byte_cnt(), user_index },
+        (CqeDataFormat::COMPRESSED, _) => PollError::BadSession { count: F::session_length(cqe) },
         // The old ring's last entry when a CQ is resized says nothing to the caller.
         (_, CqeOpcode::RESIZE_CQ) => return Taken::Dropped,
         (_, CqeOpcode::SIG_ERR) => PollError::Signature(SigErr::of(cqe)),
@@ -73,8 +73,8 @@ fn take_data(cqe: CqeRef<'_>) -> Result<WcStatus, PollError> {
 
 /// Finds the request that an entry ends. Every number in the entry is looked up, masked or checked.
 #[inline(always)]
-fn take<'m>(cqe: CqeRef<'m>, pass: &Pass<'_, QpWork>, cqn: u32) -> Taken<'m> {
-    let Some(receive) = ends_receive(cqe) else { return without_request(cqe) };
+fn take<'m, F: CqeFormat>(cqe: CqeRef<'m>, pass: &Pass<'_, QpWork>, cqn: u32) -> Taken<'m> {
+    let Some(receive) = ends_receive(cqe) else { return without_request::<F>(cqe) };
     let user_index = cqe.srqn_or_uidx();
     let queue = match pass.find(user_index) {
         Row::Live(queue) => queue,
@@ -147,7 +147,7 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
                 }
                 return None;
             };
-            match take(cqe, &self.ending.pass, self.cqn) {
+            match take::<F>(cqe, &self.ending.pass, self.cqn) {
                 Taken::Delivered(current) => return Some(Ok(current)),
                 Taken::Bad(error) => return Some(Err(error)),
                 Taken::Dropped => {}

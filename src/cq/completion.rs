@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef};
+use mlx5_hw::cqe::{CqeDataFormat, CqeOpcode, CqeRef};
 use mlx5_hw::wqe::WqeOpcode;
 
 use super::{TmInfo, Wc, WcOpcode, WcStatus, tag_matching};
@@ -148,14 +148,14 @@ impl<'p> Completion<'p> {
     /// The VLAN tag that the device took out of the packet (`ibv_wc_read_cvlan`), with priority: of receives of Ethernet
     /// queues, when there was one.
     pub fn cvlan(&self) -> Option<u16> {
-        let stripped = || self.current.cqe.field(Cqe64Layout::L4_HDR_TYPE_ETC) & 1 != 0;
-        (self.of_headers(WcFlags::CVLAN) && stripped()).then(|| self.current.cqe.vlan_info())
+        let valid = self.of_headers(WcFlags::CVLAN) && self.current.cqe.vlan_stripped();
+        valid.then(|| self.current.cqe.vlan_info())
     }
 
     /// The tag of the steering rule that the packet met (`ibv_wc_read_flow_tag`), 24 bits: of receives. Queues that rules
     /// do not tag have their number here.
     pub fn flow_tag(&self) -> Option<u32> {
-        (self.asked(WcFlags::FLOW_TAG) && self.current.received()).then(|| self.current.cqe.qpn())
+        (self.asked(WcFlags::FLOW_TAG) && self.current.received()).then(|| self.current.cqe.flow_tag())
     }
 
     /// The message's tag (`ibv_wc_read_tm_info`): of messages that went through a tag list.

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mlx5_hw::cmd::{DestroyCq, QueryCq};
 use mlx5_hw::cqc::Cqc;
 use mlx5_hw::dbrec::CqDbRec;
-use mlx5_hw::ring::{Cqe64, Cqe128, Ring};
+use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced, Ring};
 
 pub use completion::Completion;
 pub use create::{CompChannel, CqInitAttrEx};
@@ -48,7 +48,30 @@ pub(crate) enum AnyRing {
     B64(Ring<Cqe64>),
     /// 128-byte entries.
     B128(Ring<Cqe128>),
+    /// 64-byte entries, compressed in the basic layout.
+    Basic64(Ring<Basic<Cqe64>>),
+    /// 128-byte entries, compressed in the basic layout.
+    Basic128(Ring<Basic<Cqe128>>),
+    /// 64-byte entries, compressed in the enhanced layout.
+    Enhanced64(Ring<Enhanced<Cqe64>>),
+    /// 128-byte entries, compressed in the enhanced layout.
+    Enhanced128(Ring<Enhanced<Cqe128>>),
 }
+
+/// The same code for the ring of each format: `each_ring!(&self.ring, ring => ring.ci())`.
+macro_rules! each_ring {
+    ($any:expr, $ring:ident => $code:expr) => {
+        match $any {
+            $crate::cq::AnyRing::B64($ring) => $code,
+            $crate::cq::AnyRing::B128($ring) => $code,
+            $crate::cq::AnyRing::Basic64($ring) => $code,
+            $crate::cq::AnyRing::Basic128($ring) => $code,
+            $crate::cq::AnyRing::Enhanced64($ring) => $code,
+            $crate::cq::AnyRing::Enhanced128($ring) => $code,
+        }
+    };
+}
+use each_ring;
 
 /// What a CQ and its queue pairs share.
 pub(crate) struct Shared {
@@ -142,10 +165,7 @@ impl Cq {
 
     /// Size of one entry in bytes, 64 or 128.
     pub fn cqe_size(&self) -> u32 {
-        match self.ring {
-            AnyRing::B64(_) => 64,
-            AnyRing::B128(_) => 128,
-        }
+        each_ring!(&self.ring, ring => (ring.bytes() >> ring.log_size()) as u32)
     }
 
     /// The context given at creation.
@@ -229,24 +249,14 @@ impl Cq {
     }
 
     fn entries(&self) -> u32 {
-        match &self.ring {
-            AnyRing::B64(r) => r.entries(),
-            AnyRing::B128(r) => r.entries(),
-        }
-    }
-
-    fn ci(&self) -> u32 {
-        match &self.ring {
-            AnyRing::B64(r) => r.ci(),
-            AnyRing::B128(r) => r.ci(),
-        }
+        each_ring!(&self.ring, ring => ring.entries())
     }
 
     /// Tells the device what was consumed. A batch does that itself when it ends, but not where overrun is ignored; commands
     /// that look at the consumer index need it then.
     fn publish(&self) {
         if let Some(record) = self.shared.dbrec() {
-            record.set_consumer(self.ci());
+            record.set_consumer(each_ring!(&self.ring, ring => ring.ci()));
         }
     }
 }

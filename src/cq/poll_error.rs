@@ -38,13 +38,11 @@ pub enum PollError {
         /// The user index in the entry, 24 bits.
         user_index: u32,
     },
-    /// An entry starts a compressed session that cannot be one: the CQ was created without compression, or its number of
-    /// completions is 0, more than the device's capability allows or more than are left in the ring (EIO).
+    /// An entry starts a compressed session that cannot be one: the CQ was created without compression, or the number of
+    /// completions is not between 2 and the device's limit, or more than fit in the ring, or there is no title (EIO).
     BadSession {
         /// Number of completions that the entry claims.
         count: u32,
-        /// The user index in the entry, 24 bits.
-        user_index: u32,
     },
     /// A data-integrity check failed (EIO). The entry names a memory key, not a request: no completion is lost by it.
     Signature(SigErr),
@@ -122,11 +120,12 @@ impl fmt::Display for PollError {
                 "an entry for user index {user_index:#x} has data format {format}, \
                  which its queue was not created for; it was dropped"
             ),
-            Self::BadSession { count, user_index } => write!(
-                f,
-                "an entry for user index {user_index:#x} starts a compressed session of {count}, \
-                 which this CQ cannot have; it was dropped"
-            ),
+            Self::BadSession { count } => {
+                write!(
+                    f,
+                    "a compressed session of {count} completions, which this CQ cannot have; its entry was dropped"
+                )
+            }
             Self::Signature(SigErr { mkey, offset, expected, actual, .. }) => write!(
                 f,
                 "the data-integrity check of memory key {mkey:#x} failed at byte {offset}: \

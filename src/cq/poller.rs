@@ -2,12 +2,13 @@
 
 use core::fmt;
 
-use mlx5_hw::ring::{Cqe64, Cqe128};
+use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced};
 
 use super::batch::Batch;
 use super::completion::{Completion, Current};
-use super::{AnyRing, Cq, PollError, Wc};
+use super::{AnyRing, Cq, PollError, Reader, Shared, Wc, each_ring};
 use crate::flags::WcFlags;
+use crate::qp::QpWork;
 
 /// How to poll (`struct ibv_poll_cq_attr`; `ibv_create_cq_ex(3)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,30 +21,40 @@ pub struct PollAttr {
 enum AnyBatch<'a> {
     B64(Batch<'a, Cqe64>),
     B128(Batch<'a, Cqe128>),
+    Basic64(Batch<'a, Basic<Cqe64>>),
+    Basic128(Batch<'a, Basic<Cqe128>>),
+    Enhanced64(Batch<'a, Enhanced<Cqe64>>),
+    Enhanced128(Batch<'a, Enhanced<Cqe128>>),
 }
 
 impl<'a> AnyBatch<'a> {
+    #[inline(always)]
+    fn begin(ring: &'a mut AnyRing, shared: &'a Shared, reader: &'a mut Reader<QpWork>) -> Option<Self> {
+        match ring {
+            AnyRing::B64(ring) => Batch::begin(ring, shared, reader).map(Self::B64),
+            AnyRing::B128(ring) => Batch::begin(ring, shared, reader).map(Self::B128),
+            AnyRing::Basic64(ring) => Batch::begin(ring, shared, reader).map(Self::Basic64),
+            AnyRing::Basic128(ring) => Batch::begin(ring, shared, reader).map(Self::Basic128),
+            AnyRing::Enhanced64(ring) => Batch::begin(ring, shared, reader).map(Self::Enhanced64),
+            AnyRing::Enhanced128(ring) => Batch::begin(ring, shared, reader).map(Self::Enhanced128),
+        }
+    }
+
     #[inline(always)]
     fn next(&mut self) -> Result<Current<'a>, PollError> {
         let next = match self {
             Self::B64(b) => b.next(),
             Self::B128(b) => b.next(),
+            Self::Basic64(b) => b.next(),
+            Self::Basic128(b) => b.next(),
+            Self::Enhanced64(b) => b.next(),
+            Self::Enhanced128(b) => b.next(),
         };
         next.unwrap_or(Err(PollError::Empty))
     }
 }
 
 impl Cq {
-    /// Starts a batch.
-    #[inline(always)]
-    fn begin(&mut self) -> Option<AnyBatch<'_>> {
-        let (shared, reader) = (&*self.shared, &mut self.reader);
-        match &mut self.ring {
-            AnyRing::B64(ring) => Batch::begin(ring, shared, reader).map(AnyBatch::B64),
-            AnyRing::B128(ring) => Batch::begin(ring, shared, reader).map(AnyBatch::B128),
-        }
-    }
-
     /// Starts polling a batch (`ibv_start_poll`). Success *is* the first completion: [`Poller::completion`] has it, and
     /// [`Poller::next`] gives the ones behind it. Dropping the poller is `ibv_end_poll`.
     ///
@@ -59,7 +70,8 @@ impl Cq {
             return Err(error);
         }
         let asked = self.wc_flags;
-        let mut batch = self.begin().ok_or(PollError::Empty)?;
+        let batch = AnyBatch::begin(&mut self.ring, &self.shared, &mut self.reader);
+        let mut batch = batch.ok_or(PollError::Empty)?;
         let current = batch.next()?;
         Ok(Poller { batch, current, asked })
     }
@@ -73,11 +85,11 @@ impl Cq {
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
-        let (filled, bad) = match self.begin() {
-            Some(AnyBatch::B64(mut batch)) => batch.fill(wcs),
-            Some(AnyBatch::B128(mut batch)) => batch.fill(wcs),
+        let (shared, reader) = (&*self.shared, &mut self.reader);
+        let (filled, bad) = each_ring!(&mut self.ring, ring => match Batch::begin(ring, shared, reader) {
+            Some(mut batch) => batch.fill(wcs),
             None => (0, None),
-        };
+        });
         match bad {
             Some(error) if filled == 0 => Err(error),
             bad => {

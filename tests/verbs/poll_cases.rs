@@ -120,7 +120,7 @@ fn a_queue_that_is_reset_and_started_again_counts_from_the_start() {
         cq.poll_cq(&mut wcs[..polled as usize]).unwrap();
         qp.post_recv(&[RecvWr { wr_id: 9, sg_list: &[] }; 3]).unwrap();
         qp.reset(ExclusiveCqs::Same(&mut cq)).unwrap();
-        assert_eq!(ids(&mut cq), [], "round {round}");
+        assert!(ids(&mut cq).is_empty(), "round {round}");
         connect(&dev, &mut qp, me);
         send(&mut qp, round);
         assert_eq!(ids(&mut cq), [round, round]);

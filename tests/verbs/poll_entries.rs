@@ -57,7 +57,7 @@ fn opcode(number: u32) -> impl Fn(&Ring, u64) {
 #[test]
 fn the_last_entry_of_a_resized_ring_is_passed_over_in_silence() {
     let mut p = pair();
-    assert_eq!(around(&mut p, opcode(5)), [[], []]);
+    assert!(around(&mut p, opcode(5)).iter().all(Vec::is_empty));
     p.end();
 }
 

@@ -55,6 +55,9 @@ pub trait CqeFormat: Format {
     /// The kind in a CQ context (PRM `cqc.cqe_sz`): 0 for 64 bytes, 1 for 128.
     const CQE_SZ: u32;
 
+    /// Number of completions that an entry which starts a session claims to stand for. Nothing else bounds it.
+    fn session_length(cqe: CqeRef<'_>) -> u32;
+
     /// The next completion.
     #[doc(hidden)]
     fn take<'m>(batch: &mut Consumer<'m, Self>) -> Option<CqeRef<'m>>;
@@ -97,6 +100,10 @@ macro_rules! cqe_format {
 
         impl CqeFormat for $name {
             const CQE_SZ: u32 = $cqe_sz;
+
+            fn session_length(cqe: CqeRef<'_>) -> u32 {
+                cqe.byte_cnt()
+            }
 
             #[inline(always)]
             fn take<'m>(batch: &mut Consumer<'m, Self>) -> Option<CqeRef<'m>> {

@@ -19,6 +19,9 @@ pub trait Layout: Sealed + Sized + core::fmt::Debug {
     /// The last dword made software's in lap `lap`; its opcode and owner bit are right already.
     fn owned(tail: Be32, lap: u32) -> Be32;
 
+    /// Number of completions that an entry which starts a session claims.
+    fn session_length(cqe: CqeRef<'_>) -> u32;
+
     /// A full entry was taken.
     fn full<'m>(session: &mut Session<'m>, cqe: CqeRef<'m>);
 
@@ -55,13 +58,18 @@ impl Layout for BasicLayout {
     }
 
     #[inline(always)]
+    fn session_length(cqe: CqeRef<'_>) -> u32 {
+        cqe.byte_cnt()
+    }
+
+    #[inline(always)]
     fn full<'m>(_: &mut Session<'m>, _: CqeRef<'m>) {}
 
     #[inline]
     fn begin<'m, F: PlainFormat>(batch: &mut Consumer<'m, Compressed<F, Self>>, cqe: CqeRef<'m>) -> bool {
         let behind = batch.ci;
         let title = behind.wrapping_sub(1);
-        let count = cqe.byte_cnt();
+        let count = Self::session_length(cqe);
         batch.sessions.first.get_or_insert(title);
         // What is left of the batch is the most that the device can have written.
         let room = batch.end.wrapping_sub(title);
@@ -118,6 +126,11 @@ impl Layout for EnhancedLayout {
     }
 
     #[inline(always)]
+    fn session_length(cqe: CqeRef<'_>) -> u32 {
+        u32::from(cqe.opcode().0) + 1
+    }
+
+    #[inline(always)]
     fn full<'m>(session: &mut Session<'m>, cqe: CqeRef<'m>) {
         if is_title(cqe.opcode()) {
             session.title = cqe.words();
@@ -130,7 +143,7 @@ impl Layout for EnhancedLayout {
     #[inline]
     fn begin<'m, F: PlainFormat>(batch: &mut Consumer<'m, Compressed<F, Self>>, cqe: CqeRef<'m>) -> bool {
         let block = batch.ci.wrapping_sub(1);
-        let count = u32::from(cqe.opcode().0) + 1;
+        let count = Self::session_length(cqe);
         let room = batch.end.wrapping_sub(block);
         if !batch.sessions.open.titled || count > Self::MAX || count > room {
             batch.ci = block.wrapping_add(count.min(room));

@@ -48,6 +48,11 @@ impl<F: PlainFormat, L: Layout> CqeFormat for Compressed<F, L> {
     const CQE_SZ: u32 = F::CQE_SZ;
 
     #[inline(always)]
+    fn session_length(cqe: CqeRef<'_>) -> u32 {
+        L::session_length(cqe)
+    }
+
+    #[inline(always)]
     fn take<'m>(batch: &mut Consumer<'m, Self>) -> Option<CqeRef<'m>> {
         if batch.sessions.open.is_open() {
             return Some(batch.next_of_session());
