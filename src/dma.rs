@@ -188,6 +188,28 @@ fn misfit(mem: &DmaMem, size: usize, align: usize) -> Option<&'static str> {
     }
 }
 
+/// Copies bytes into words from byte `at` on; what would not lie in them is left out. Bytes next to them may change meanwhile and
+/// are left as they are.
+pub(crate) fn copy_in(words: &[AtomicU32], mut at: usize, data: &[u8]) {
+    let mut rest = data;
+    while let (false, Some(word)) = (rest.is_empty(), words.get(at / 4)) {
+        let from = at % 4;
+        let (now, later) = rest.split_at(rest.len().min(4 - from));
+        if let Ok(whole) = <[u8; 4]>::try_from(now) {
+            word.store(u32::from_ne_bytes(whole), Ordering::Relaxed);
+        } else {
+            let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
+                let mut bytes = old.to_ne_bytes();
+                for (to, byte) in bytes.iter_mut().skip(from).zip(now) {
+                    *to = *byte;
+                }
+                Some(u32::from_ne_bytes(bytes))
+            });
+        }
+        (rest, at) = (later, at + now.len());
+    }
+}
+
 /// Memory shared with the device: zeroed at first if it is the platform's, contiguous in I/O addresses.
 pub(crate) struct DmaRegion {
     mem: DmaMem,

@@ -83,6 +83,29 @@ pub struct CqeCompCaps {
 }
 
 bitflags! {
+    /// What a queue pair has that the verbs do not know (`enum mlx5dv_qp_create_flags`; `mlx5dv_create_qp(3)`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct QpCreateFlags: u32 {
+        /// Stateless offloads of tunnelled packets; for raw packets.
+        const TUNNEL_OFFLOADS = 1 << 0;
+        /// Unicast packets to itself are received; for raw packets.
+        const TIR_ALLOW_SELF_LOOPBACK_UC = 1 << 1;
+        /// Multicast packets to itself are received; for raw packets.
+        const TIR_ALLOW_SELF_LOOPBACK_MC = 1 << 2;
+        /// No data in completions. It is off anyway.
+        const DISABLE_SCATTER_TO_CQE = 1 << 3;
+        /// Small messages and small answers lie in their completions, and polling copies them to where they belong.
+        const ALLOW_SCATTER_TO_CQE = 1 << 4;
+        /// Credits count packets, not messages.
+        const PACKET_BASED_CREDIT_MODE = 1 << 5;
+        /// Requests behind one whose signature is wrong wait.
+        const SIG_PIPELINING = 1 << 6;
+        /// Packets may come in any order.
+        const OOO_DP = 1 << 7;
+    }
+}
+
+bitflags! {
     /// What a device has (`enum mlx5dv_context_flags`; `mlx5dv_query_device(3)`), as far as it concerns this driver.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct ContextFlags: u64 {

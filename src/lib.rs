@@ -12,9 +12,11 @@ pub mod error;
 #[cfg(test)]
 mod fake;
 pub mod flags;
+mod gate;
 mod gid;
 mod health;
 pub mod ibv;
+mod keys;
 mod limits;
 mod mr;
 mod numbers;

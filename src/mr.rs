@@ -11,9 +11,10 @@ use mlx5_hw::cmd::{CreateMkey, DestroyMkey};
 use mlx5_hw::mkc::{AccessMode, Mkc};
 
 use crate::device::Patience;
-use crate::dma::DmaRegion;
+use crate::dma::{self, DmaRegion};
 use crate::error::{Error, Returned};
 use crate::flags::AccessFlags;
+use crate::keys::{Region, Writes};
 use crate::pages_of;
 use crate::pd::{Member, Pd};
 
@@ -44,17 +45,32 @@ fn check(length: usize, access: AccessFlags) -> Result<(), Error> {
     Ok(())
 }
 
-/// A memory key on the device.
+/// A memory key on the device, and in the table by which data in completions finds its place.
 struct Mkey {
     member: Member,
     index: u32,
     variant: u8,
+    region: Region,
+    /// It stands in the table.
+    published: bool,
     destroyed: bool,
 }
 
 impl Mkey {
-    /// Creates a key through which addresses from `start` on reach `length` bytes at `iova`.
-    fn create(member: Member, start: u64, iova: u64, length: usize, access: AccessFlags) -> Result<Self, Error> {
+    /// Creates a key through which the addresses of the region, which lies at `iova`, can be named.
+    ///
+    /// # Safety
+    /// The region's memory may be written to as `writes` says until the key is destroyed or dropped.
+    unsafe fn create(
+        member: Member,
+        (start, length): (NonNull<u8>, usize),
+        iova: u64,
+        access: AccessFlags,
+        writes: Writes,
+    ) -> Result<Self, Error> {
+        let writes = if access.contains(AccessFlags::LOCAL_WRITE) { writes } else { Writes::Denied };
+        let region = Region { start, len: length, writes };
+        let start = start.addr().get() as u64;
         let pages = pages_of::region(start, iova, length as u64);
         let dev = member.pd().dev();
         let variant = dev.numbers().next_key_variant();
@@ -73,8 +89,12 @@ impl Mkey {
             .with_translations_octword_size(pages.addresses.len().div_ceil(2) as u32)
             .with_log_page_size(pages.log_size);
         let index = dev.exec(&CreateMkey { mkc, translations: &pages.addresses })?;
+        // SAFETY: the caller's promise; `destroy` and `drop` withdraw it.
+        if !unsafe { dev.keys().publish(index << 8 | u32::from(variant), member.pd().pdn(), region) } {
+            return Err(Error::Protocol { what: "CREATE_MKEY answered with the index of a key that is alive" });
+        }
         dev.track();
-        Ok(Self { member, index, variant, destroyed: false })
+        Ok(Self { member, index, variant, region, published: true, destroyed: false })
     }
 
     fn key(&self) -> u32 {
@@ -82,17 +102,35 @@ impl Mkey {
     }
 
     fn destroy(&mut self, patience: Patience) -> Result<(), Error> {
-        if !self.destroyed {
-            self.member.pd().dev().exec_with(patience, &DestroyMkey { mkey_index: self.index })?;
-            self.destroyed = true;
+        if self.destroyed {
+            return Ok(());
         }
-        Ok(())
+        // First of all, as the device may give the index to another key as soon as it has destroyed this one.
+        self.withdraw();
+        let pd = self.member.pd();
+        let destroyed = pd.dev().exec_with(patience, &DestroyMkey { mkey_index: self.index });
+        match destroyed {
+            Ok(()) => self.destroyed = true,
+            // The region goes back to the caller as it was.
+            // SAFETY: the promise to `create` still holds; the next call and `drop` withdraw it.
+            Err(_) => self.published = unsafe { pd.dev().keys().publish(self.key(), pd.pdn(), self.region) },
+        }
+        destroyed
+    }
+
+    /// Ends copies from completions to the region.
+    fn withdraw(&mut self) {
+        let dev = self.member.pd().dev();
+        if core::mem::take(&mut self.published) {
+            dev.keys().withdraw(self.key(), || dev.port().platform().relax());
+        }
     }
 }
 
 impl Drop for Mkey {
     fn drop(&mut self) {
-        // Whoever owns the memory has destroyed the key, or keeps the memory because that failed.
+        // Whoever owns the memory has destroyed the key, or keeps the memory from the device because that failed.
+        self.withdraw();
         self.member.pd().dev().untrack();
     }
 }
@@ -117,9 +155,10 @@ impl Pd {
     pub fn alloc_buf(&self, len: usize, access: AccessFlags) -> Result<DmaBuf, Error> {
         check(len, access)?;
         let mut mem = self.shared().dev().alloc_dma(len.next_multiple_of(4), 0)?;
-        let start = mem.words().as_ptr() as u64;
+        let start = NonNull::from(mem.words()).cast();
         mem.lend("registered buffer");
-        match Mkey::create(self.join(), start, mem.iova(), len, access) {
+        // SAFETY: memory of atomic words, which `DmaBuf` drops behind the key.
+        match unsafe { Mkey::create(self.join(), (start, len), mem.iova(), access, Writes::Words) } {
             Ok(key) => Ok(DmaBuf { key, mem, len }),
             Err(error) => {
                 if error.refused() {
@@ -138,22 +177,24 @@ impl Pd {
     /// device, until a reset; [`Device::leaked`](crate::Device::leaked) then lists it.
     ///
     /// # Safety
-    /// The memory stays valid until [`Mr::dereg`] has succeeded, or a reset of the function has, and meanwhile no
-    /// `&` or `&mut` to it lives while the device may write to it, nor an `&mut` while the device may read it.
+    /// The memory stays valid until [`Mr::dereg`] has succeeded, or until the `Mr` has been dropped and a reset of the function has
+    /// succeeded. Meanwhile no `&` or `&mut` to it lives while the device may write to it, nor an `&mut` while the device may
+    /// read it. With [`ALLOW_SCATTER_TO_CQE`](crate::dv::QpCreateFlags::ALLOW_SCATTER_TO_CQE) the processor writes in the device's place: of what a
+    /// request may write, polling its completion writes the last bytes, with atomic stores of single bytes, in the thread that polls.
     pub unsafe fn reg_mr(&self, addr: NonNull<u8>, length: usize, access: AccessFlags) -> Result<Mr, Error> {
         check(length, access)?;
         let dev = self.shared().dev();
         // SAFETY: the caller promises what `map` asks for.
         let iova = unsafe { dev.port().platform().map(addr, length) }?;
-        let start = addr.as_ptr() as u64;
-        if (start ^ iova) & 0xfff != 0 {
+        if (addr.addr().get() as u64 ^ iova) & 0xfff != 0 {
             // SAFETY: just mapped, and no command has named it.
             if unsafe { dev.port().platform().unmap(iova, length) }.is_err() {
                 dev.port().keep(CALLERS_MEMORY, iova, length);
             }
             return Err(Error::Invalid { what: "the platform maps the memory at another offset in a page" });
         }
-        match Mkey::create(self.join(), start, iova, length, access) {
+        // SAFETY: the caller's promise for as long as the `Mr` is there, which drops the key.
+        match unsafe { Mkey::create(self.join(), (addr, length), iova, access, Writes::Bytes) } {
             Ok(key) => Ok(Mr { key, addr, iova, length, mapped: true }),
             Err(error) => {
                 // SAFETY: mapped above, and the device has refused the key that names it.
@@ -223,25 +264,8 @@ impl DmaBuf {
     /// # Errors
     /// `Invalid` (EINVAL) when they would not all lie in the buffer; nothing is copied then.
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), Error> {
-        let mut at = self.range(offset, data.len())?;
-        let mut rest = data;
-        while !rest.is_empty() {
-            let (Some(word), from) = (self.words().get(at / 4), at % 4) else { return Err(OUT_OF_RANGE) };
-            let (now, later) = rest.split_at(rest.len().min(4 - from));
-            if let Ok(whole) = <[u8; 4]>::try_from(now) {
-                word.store(u32::from_ne_bytes(whole), Ordering::Relaxed);
-            } else {
-                // Bytes next to ours may change meanwhile and are left as they are.
-                let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
-                    let mut bytes = old.to_ne_bytes();
-                    for (to, byte) in bytes.iter_mut().skip(from).zip(now) {
-                        *to = *byte;
-                    }
-                    Some(u32::from_ne_bytes(bytes))
-                });
-            }
-            (rest, at) = (later, at + now.len());
-        }
+        let at = self.range(offset, data.len())?;
+        dma::copy_in(self.words(), at, data);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use mlx5_hw::ring::{Consumer, CqeFormat, Ring};
 use super::completion::{Current, send_opcode};
 use super::rows::{Pass, Reader, Row};
 use super::{PollError, Shared, SigErr, Wc, WcStatus};
+use crate::keys::Keys;
 use crate::qp::QpWork;
 
 /// The user index that no queue has: software writes it into entries that a reset queue left behind.
@@ -65,15 +66,14 @@ fn unknown_queue<'m>(cqe: CqeRef<'m>) -> Taken<'m> {
     Taken::Bad(PollError::UnknownQueue { user_index: cqe.srqn_or_uidx(), qpn: cqe.qpn() })
 }
 
-/// Takes the data out of an entry that carries some, and says how the request ended.
 #[cold]
-fn take_data(cqe: CqeRef<'_>) -> Result<WcStatus, PollError> {
-    Err(PollError::UnexpectedFormat { format: cqe.format().0, user_index: cqe.srqn_or_uidx() })
+fn unexpected_format<'m>(cqe: CqeRef<'m>) -> Taken<'m> {
+    Taken::Bad(PollError::UnexpectedFormat { format: cqe.format().0, user_index: cqe.srqn_or_uidx() })
 }
 
 /// Finds the request that an entry ends. Every number in the entry is looked up, masked or checked.
 #[inline(always)]
-fn take<'m, F: CqeFormat>(cqe: CqeRef<'m>, pass: &Pass<'_, QpWork>, cqn: u32) -> Taken<'m> {
+fn take<'m, F: CqeFormat>(cqe: CqeRef<'m>, pass: &Pass<'_, QpWork>, cqn: u32, keys: &Keys) -> Taken<'m> {
     let Some(receive) = ends_receive(cqe) else { return without_request::<F>(cqe) };
     let user_index = cqe.srqn_or_uidx();
     let queue = match pass.find(user_index) {
@@ -95,9 +95,9 @@ fn take<'m, F: CqeFormat>(cqe: CqeRef<'m>, pass: &Pass<'_, QpWork>, cqn: u32) ->
     } else if cqe.format() == CqeDataFormat::NO_INLINE_DATA {
         WcStatus::SUCCESS
     } else {
-        match take_data(cqe) {
-            Ok(status) => status,
-            Err(error) => return Taken::Bad(error),
+        match queue.scatter(receive, cqe, keys) {
+            Some(status) => status,
+            None => return unexpected_format(cqe),
         }
     };
     let counter = cqe.wqe_counter();
@@ -115,6 +115,7 @@ pub(super) struct Batch<'a, F: CqeFormat> {
     /// Number of ring slots: the most that one batch takes.
     slots: u32,
     cqn: u32,
+    keys: &'a Keys,
     ending: Ending<'a>,
 }
 
@@ -133,7 +134,8 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
     pub(super) fn begin(ring: &'a mut Ring<F>, shared: &'a Shared, reader: &'a mut Reader<QpWork>) -> Option<Self> {
         let record = if shared.ignore_overrun { None } else { Some(shared.dbrec()?) };
         let (slots, entries) = (ring.entries(), ring.consume(shared.mem.words()).ok()?);
-        Some(Self { entries, slots, cqn: shared.cqn, ending: Ending { pass: reader.begin(), record, ci: None } })
+        let ending = Ending { pass: reader.begin(), record, ci: None };
+        Some(Self { entries, slots, cqn: shared.cqn, keys: shared.dev.keys(), ending })
     }
 
     /// Takes entries until one can be delivered or is bad; `None` when no more are there.
@@ -147,7 +149,7 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
                 }
                 return None;
             };
-            match take::<F>(cqe, &self.ending.pass, self.cqn) {
+            match take::<F>(cqe, &self.ending.pass, self.cqn, self.keys) {
                 Taken::Delivered(current) => return Some(Ok(current)),
                 Taken::Bad(error) => return Some(Err(error)),
                 Taken::Dropped => {}

@@ -24,6 +24,7 @@ use crate::cmdq::CommandCounters;
 use crate::dma::{DmaRegion, Leaked, Port};
 use crate::error::{Error, Failure, Returned};
 use crate::health::Health;
+use crate::keys::Keys;
 use crate::numbers::Numbers;
 use crate::pages::PageCounters;
 use crate::pages_of;
@@ -51,7 +52,13 @@ impl Device {
         let port = Arc::new(Port::new(Arc::new(platform), Box::new(bar), config.on_leak.clone()));
         let control = bringup::connect(port, config)?;
         let made = bringup::bring_up(&control)?;
-        let inner = DeviceInner { control, made, objects: AtomicUsize::new(0), numbers: Numbers::default() };
+        let inner = DeviceInner {
+            control,
+            made,
+            objects: AtomicUsize::new(0),
+            numbers: Numbers::default(),
+            keys: Keys::default(),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -170,6 +177,7 @@ pub(crate) struct DeviceInner {
     made: bringup::Brought,
     objects: AtomicUsize,
     numbers: Numbers,
+    keys: Keys,
 }
 
 impl DeviceInner {
@@ -227,6 +235,11 @@ impl DeviceInner {
     /// Numbers that the driver gives out.
     pub(crate) fn numbers(&self) -> &Numbers {
         &self.numbers
+    }
+
+    /// Memory keys that are alive.
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// Counts an object that needs the device; it then cannot be closed.

@@ -3,6 +3,7 @@
 use mlx5_hw::qpc;
 
 use crate::cq::Cq;
+use crate::dv::QpCreateFlags;
 use crate::flags::AccessFlags;
 
 /// Transport of a queue pair (`enum ibv_qp_type`). Only reliable connections can be created so far.
@@ -102,12 +103,28 @@ pub struct QpInitAttr<'a> {
     pub qp_type: QpType,
     /// Every send request is reported, whether or not it asks for it.
     pub sq_sig_all: bool,
+    /// What mlx5 has besides the verbs (`mlx5dv_qp_init_attr.create_flags`).
+    ///
+    /// With [`ALLOW_SCATTER_TO_CQE`](QpCreateFlags::ALLOW_SCATTER_TO_CQE) a message, an RDMA read's answer of up to 32 bytes, or 64
+    /// with 128-byte completions, or an atomic's answer may lie in its completion; polling then copies it to the
+    /// pieces of the request, with the checks that the device makes of their keys. Libmlx5 has that on unless told; here it is
+    /// off unless asked for, as the processor copies and each queue keeps its scatter lists twice. On a device without
+    /// (`sctr_data_cqe`) the flag has no effect.
+    pub create_flags: QpCreateFlags,
 }
 
 impl<'a> QpInitAttr<'a> {
     /// A reliable connection with the given CQs and sizes.
     pub fn new(send_cq: &'a Cq, recv_cq: &'a Cq, cap: QpCap) -> Self {
-        Self { qp_context: 0, send_cq, recv_cq, cap, qp_type: QpType::Rc, sq_sig_all: false }
+        Self {
+            qp_context: 0,
+            send_cq,
+            recv_cq,
+            cap,
+            qp_type: QpType::Rc,
+            sq_sig_all: false,
+            create_flags: QpCreateFlags::empty(),
+        }
     }
 }
 

@@ -4,14 +4,16 @@ use alloc::sync::Arc;
 
 use mlx5_hw::cmd::CreateQp;
 use mlx5_hw::dbrec;
-use mlx5_hw::qpc::{PmState, Qpc, RqType, ServiceType, TsFormat};
+use mlx5_hw::qpc::{CsReq, CsRes, PmState, Qpc, RqType, ServiceType, TsFormat};
 use mlx5_hw::wqe::{self, BASIC_BLOCK, SEGMENT};
 
+use super::scatter::Lists;
 use super::work::{Outstanding, QpWork, UserIndex};
 use super::{Geometry, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType};
-use crate::cq::{CqLimits, TimeStamps};
+use crate::cq::{Cq, CqLimits, TimeStamps};
 use crate::device::DeviceInner;
 use crate::dma::DmaRegion;
+use crate::dv::QpCreateFlags;
 use crate::error::Error;
 use crate::limits::{AtomicCap, Limits};
 use crate::pages_of;
@@ -26,8 +28,9 @@ impl Pd {
     /// least what was asked for.
     ///
     /// # Errors
-    /// `Unsupported` (EOPNOTSUPP) for a transport other than reliable connection; `Invalid` (EINVAL) for sizes beyond the
-    /// device's, for CQs of another device, and for two CQs of which one reports real time and the other device clock ticks;
+    /// `Unsupported` (EOPNOTSUPP) for a transport other than reliable connection and for `create_flags` that are not built;
+    /// `Invalid` (EINVAL) for sizes beyond the device's, for CQs of another device, for two CQs of which one reports real time
+    /// and the other device clock ticks, and for `create_flags` that are unknown, are for raw packets, or exclude each other;
     /// `Unsupported` for device clock ticks on a device that stamps with real time only; `NoMemory` (ENOMEM); what the device
     /// answers.
     pub fn create_qp(&self, attr: &mut QpInitAttr<'_>) -> Result<Qp, Error> {
@@ -39,16 +42,19 @@ impl Pd {
         if !send_cq.is_of(dev) || !recv_cq.is_of(dev) {
             return invalid("a CQ of another device");
         }
+        check_flags(attr.create_flags)?;
         let limits = Limits::of(dev);
         let ts_format = ts_format([send_cq.time_stamps(), recv_cq.time_stamps()], CqLimits::of(dev).free_running)?;
         let geometry = Geometry::of(&attr.cap, &limits)?;
+        let scatter = self.scatters(attr);
         // Indices of queue pairs that are gone come back first.
         send_cq.rows().reclaim();
         recv_cq.rows().reclaim();
         let work = Arc::new(QpWork {
             index: UserIndex::take(dev.numbers().indices())?,
-            send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks),
-            recv: Outstanding::new(recv_cq.cqn(), geometry.rq_entries),
+            pd: self.pdn(),
+            send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks, scatter.then(|| geometry.send_lists())),
+            recv: Outstanding::new(recv_cq.cqn(), geometry.rq_entries, scatter.then(|| geometry.receive_lists())),
         });
         let bytes = geometry.queue_bytes();
         let mut mem = dev.alloc_dma(bytes, dbrec::BYTES)?;
@@ -63,6 +69,7 @@ impl Pd {
             mem,
             geometry,
             sq_sig_all: attr.sq_sig_all,
+            answer_in_cqe: if scatter { attr.send_cq.cqe_size() / 2 } else { 0 },
             atomics: limits.atomic_cap != AtomicCap::None,
             context: attr.qp_context,
             sq_posted: 0,
@@ -77,6 +84,12 @@ impl Pd {
         qp.publish()?;
         attr.cap = geometry.cap;
         Ok(qp)
+    }
+
+    /// Whether data may lie in completions of the queue pair. A device that has it not is no error, as in Linux.
+    fn scatters(&self, attr: &QpInitAttr<'_>) -> bool {
+        let able = self.shared().dev().caps().general.sctr_data_cqe();
+        able && attr.create_flags.contains(QpCreateFlags::ALLOW_SCATTER_TO_CQE)
     }
 
     fn lend_and_create(
@@ -120,6 +133,12 @@ impl Pd {
             .with_cqn_snd(attr.send_cq.cqn())
             .with_cqn_rcv(attr.recv_cq.cqn())
             .with_dbr_addr(mem.iova().wrapping_add(bytes as u64));
+        if self.scatters(attr) {
+            let wide = |cq: &Cq| cq.cqe_size() == 128;
+            let res = if wide(attr.recv_cq) { CsRes::UP_TO_64B } else { CsRes::UP_TO_32B };
+            let req = if wide(attr.send_cq) { CsReq::UP_TO_64B } else { CsReq::UP_TO_32B };
+            qpc = qpc.with_cs_res(res.0.into()).with_cs_req(req.0.into());
+        }
         match geometry.sq_blocks {
             0 => qpc.set_no_sq(true),
             blocks => qpc.set_log_sq_size(blocks.ilog2()),
@@ -149,6 +168,24 @@ fn ts_format(cqs: [TimeStamps; 2], free_running: bool) -> Result<TsFormat, Error
     }
 }
 
+/// Refuses what `mlx5dv_create_qp(3)` refuses for a reliable connection, and what is not built.
+fn check_flags(flags: QpCreateFlags) -> Result<(), Error> {
+    use QpCreateFlags as F;
+    if !F::all().contains(flags) {
+        return invalid("unknown bit in create_flags");
+    }
+    if flags.contains(F::DISABLE_SCATTER_TO_CQE | F::ALLOW_SCATTER_TO_CQE) {
+        return invalid("create_flags both allow and disable data in completions");
+    }
+    if flags.intersects(F::TUNNEL_OFFLOADS | F::TIR_ALLOW_SELF_LOOPBACK_UC | F::TIR_ALLOW_SELF_LOOPBACK_MC) {
+        return invalid("create_flags are for raw packets");
+    }
+    match flags.intersects(F::PACKET_BASED_CREDIT_MODE | F::SIG_PIPELINING | F::OOO_DP) {
+        true => Err(Error::Unsupported { what: "a flag in create_flags" }),
+        false => Ok(()),
+    }
+}
+
 impl Qp {
     /// Makes the queue pair known to its CQs.
     fn publish(&mut self) -> Result<(), Error> {
@@ -171,6 +208,16 @@ impl Geometry {
             return invalid("max_send_wr and max_recv_wr are both 0");
         }
         Ok(both)
+    }
+
+    /// Room for the pieces of receives: as many as a WQE has.
+    fn receive_lists(&self) -> Lists {
+        Lists::new(self.rq_entries, (self.rq_stride / SEGMENT).max(1).ilog2())
+    }
+
+    /// Room for the pieces of sends: as many as a basic block has segments, two of which are never pieces.
+    fn send_lists(&self) -> Lists {
+        Lists::new(self.sq_blocks, (BASIC_BLOCK / SEGMENT).ilog2())
     }
 
     fn receive_queue(mut self, cap: &QpCap, limits: &Limits) -> Result<Self, Error> {

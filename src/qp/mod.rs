@@ -4,6 +4,7 @@ mod attr;
 mod create;
 mod modify;
 mod post;
+mod scatter;
 mod work;
 mod wr;
 
@@ -53,6 +54,8 @@ pub struct Qp {
     mem: DmaRegion,
     geometry: Geometry,
     sq_sig_all: bool,
+    /// Bytes of an answer up to which it lies in the completion; 0 if it never does.
+    answer_in_cqe: u32,
     /// The device does atomics as verbs know them.
     atomics: bool,
     context: u64,

@@ -69,7 +69,9 @@ impl Qp {
     /// of 2^31 bytes or more, payload in the wrong field, an RDMA read or atomic that is inlined, an atomic whose list is not
     /// one piece of 8 bytes (libmlx5 would write 8 bytes to a shorter one), and in a state other than Rts and Err;
     /// `Unsupported` (EOPNOTSUPP) for atomics on a device without. Keys, addresses and what the peer allows are checked by the
-    /// devices: such a request is posted, and its completion tells.
+    /// devices: such a request is posted, and its completion tells. With data in completions
+    /// ([`ALLOW_SCATTER_TO_CQE`](crate::dv::QpCreateFlags::ALLOW_SCATTER_TO_CQE)) an answer that may lie in its completion has to ask
+    /// for that one, or is `Invalid`; elsewhere it would be lost.
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         let mut last = None;
         let (posted, result) = each(wrs, |wr| {
@@ -126,7 +128,8 @@ impl Qp {
         let flags = FmCeSe::of_flags(signalled, solicited, fenced);
         let ctrl = wqe::ctrl(parts.opcode, start, self.qpn, ds as u8, flags, parts.imm);
         Writer { queue, at: usize::from(start) * (BASIC_BLOCK / 4) }.put(&ctrl);
-        self.work.send.push(start.into(), wr.wr_id);
+        let answer = wr.opcode.reads().then_some(wr.sg_list);
+        self.work.send.push(start.into(), wr.wr_id, answer);
         self.sq_posted = start.wrapping_add(wqe::basic_blocks(ds) as u16);
         Ok(ctrl)
     }
@@ -150,9 +153,21 @@ impl Qp {
             return invalid("inline_data without SendFlags::INLINE");
         }
         if wr.opcode.is_atomic() {
-            return self.check_atomic(wr.sg_list);
+            self.check_atomic(wr.sg_list)?;
+        } else {
+            check_list(wr.sg_list, cap.max_send_sge)?;
         }
-        check_list(wr.sg_list, cap.max_send_sge)
+        if wr.opcode.reads() { self.check_answer(wr) } else { Ok(()) }
+    }
+
+    /// An answer that lies in the completion is lost without one.
+    fn check_answer(&self, wr: &SendWr<'_>) -> Result<(), Error> {
+        let signalled = self.sq_sig_all || wr.send_flags.contains(SendFlags::SIGNALED);
+        let length: u64 = wr.sg_list.iter().map(|sge| u64::from(sge.length)).sum();
+        if signalled || length == 0 || length > self.answer_in_cqe.into() {
+            return Ok(());
+        }
+        invalid("an RDMA read or atomic whose answer may lie in its completion needs SendFlags::SIGNALED")
     }
 
     /// An atomic's answer has one place, of 8 bytes.
@@ -181,7 +196,7 @@ impl Qp {
         if at.list(wr.sg_list) < geometry.rq_stride / SEGMENT {
             at.put(&wqe::end_of_list());
         }
-        self.work.recv.push(counter.into(), wr.wr_id);
+        self.work.recv.push(counter.into(), wr.wr_id, Some(wr.sg_list));
         self.rq_posted = counter.wrapping_add(1);
         Ok(())
     }

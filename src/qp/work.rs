@@ -12,6 +12,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use spin::Mutex;
 
+use super::Sge;
+use super::scatter::Lists;
 use crate::error::Error;
 
 /// User indices are 24 bits wide; the last one means "none" to the firmware.
@@ -82,6 +84,8 @@ pub(crate) struct Outstanding {
     /// Number of the CQ that reports this queue.
     cqn: u32,
     slots: Box<[Slot]>,
+    /// Where data in completions goes, if the queue allows it.
+    lists: Option<Lists>,
     /// Slots minus one.
     mask: u32,
     /// Requests posted so far.
@@ -101,11 +105,12 @@ struct Slot {
 }
 
 impl Outstanding {
-    /// For a queue of `slots` places, a power of two, or none.
-    pub(crate) fn new(cqn: u32, slots: u32) -> Self {
+    /// For a queue of `slots` places, a power of two, or none. With `lists`, data may lie in its completions.
+    pub(crate) fn new(cqn: u32, slots: u32, lists: Option<Lists>) -> Self {
         Self {
             cqn,
             slots: (0..slots).map(|_| Slot::default()).collect(),
+            lists,
             mask: slots.saturating_sub(1),
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
@@ -124,9 +129,18 @@ impl Outstanding {
         self.head.load(Ordering::Relaxed).wrapping_sub(self.tail.load(Ordering::Acquire))
     }
 
-    /// Poster: notes a request that starts in place `counter`.
+    /// Where data in completions goes, if the queue allows it.
     #[inline]
-    pub(crate) fn push(&self, counter: u32, wr_id: u64) {
+    pub(crate) fn lists(&self) -> Option<&Lists> {
+        self.lists.as_ref()
+    }
+
+    /// Poster: notes a request that starts in place `counter`; with the pieces that its data comes back to, if it does.
+    #[inline]
+    pub(crate) fn push(&self, counter: u32, wr_id: u64, list: Option<&[Sge]>) {
+        if let Some(lists) = &self.lists {
+            lists.put(counter, list);
+        }
         let head = self.head.load(Ordering::Relaxed);
         if let Some(slot) = self.slots.get((counter & self.mask) as usize) {
             slot.wr_id.store(wr_id, Ordering::Relaxed);
@@ -134,6 +148,14 @@ impl Outstanding {
             slot.open.store(true, Ordering::Relaxed);
         }
         self.head.store(head.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Poller: whether a request at `counter` was posted and is not over. Receives end in any order, sends one after the other.
+    pub(crate) fn is_outstanding(&self, counter: u16, receive: bool) -> bool {
+        let Some(slot) = self.slots.get((u32::from(counter) & self.mask) as usize) else { return false };
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+        let behind = slot.ordinal.load(Ordering::Relaxed).wrapping_sub(tail);
+        slot.open.load(Ordering::Relaxed) && (receive || behind < head.wrapping_sub(tail))
     }
 
     /// Poller: the request at `counter` is over, and with it all before it (send queues complete in order and report
@@ -175,6 +197,8 @@ impl Outstanding {
 /// What a CQ's table holds for a queue pair.
 pub(crate) struct QpWork {
     pub(crate) index: UserIndex,
+    /// Its protection domain: where data in completions may go.
+    pub(crate) pd: u32,
     pub(crate) send: Outstanding,
     pub(crate) recv: Outstanding,
 }
@@ -185,9 +209,9 @@ mod tests {
 
     #[test]
     fn a_signalled_completion_ends_the_unsignalled_ones_before_it() {
-        let q = Outstanding::new(1, 8);
+        let q = Outstanding::new(1, 8, None);
         for (counter, wr_id) in [(0, 10), (2, 11), (4, 12), (5, 13)] {
-            q.push(counter, wr_id);
+            q.push(counter, wr_id, None);
         }
         assert_eq!(q.used(), 4);
         assert_eq!(q.complete_through(4), Some(12));
@@ -196,34 +220,34 @@ mod tests {
 
     #[test]
     fn receives_are_named_by_counter_not_by_counting() {
-        let q = Outstanding::new(1, 4);
+        let q = Outstanding::new(1, 4, None);
         for i in 0..4 {
-            q.push(i, 10 + u64::from(i));
+            q.push(i, 10 + u64::from(i), None);
         }
         let order: Vec<_> = [2, 0, 1, 3].iter().filter_map(|c| q.complete_one(*c)).collect();
         assert_eq!(order, [12, 10, 11, 13]);
         assert_eq!(q.used(), 0);
-        (0..3).for_each(|i| q.push(i, 20 + u64::from(i)));
+        (0..3).for_each(|i| q.push(i, 20 + u64::from(i), None));
         assert_eq!((q.complete_one(1), q.complete_one(1), q.complete_one(3)), (Some(21), Some(21), Some(13)));
         assert_eq!(q.used(), 2, "repeated and invented ones end nothing");
         q.reset();
-        q.push(0, 30);
+        q.push(0, 30, None);
         assert_eq!((q.complete_one(2), q.used()), (Some(22), 1), "what was posted before the reset is over");
     }
 
     #[test]
     fn counters_beyond_the_queue_are_masked_and_repeats_do_not_move_the_tail() {
-        let q = Outstanding::new(1, 4);
-        q.push(0, 7);
+        let q = Outstanding::new(1, 4, None);
+        q.push(0, 7, None);
         assert_eq!(q.complete_through(0xfffc), Some(7));
         assert_eq!(q.complete_through(0xfffc), Some(7), "repeated");
         assert_eq!(q.complete_one(3), Some(0), "invented");
         assert_eq!(q.used(), 0);
-        q.push(1, 8);
-        q.push(2, 9);
+        q.push(1, 8, None);
+        q.push(2, 9, None);
         assert_eq!((q.complete_through(2), q.complete_through(1)), (Some(9), Some(8)));
         assert_eq!(q.used(), 0, "an older one does not move it back");
-        assert_eq!(Outstanding::new(1, 0).complete_one(5), None);
+        assert_eq!(Outstanding::new(1, 0, None).complete_one(5), None);
     }
 
     #[test]

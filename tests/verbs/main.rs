@@ -13,6 +13,7 @@ mod rc;
 mod rc_table;
 mod rdma;
 mod rdma_mix;
+mod scatter;
 mod support;
 mod threads;
 mod wqe_bytes;

@@ -125,3 +125,32 @@ fn posting_sends_allocates_nothing() {
     assert_eq!(n, 0, "allocations and frees");
     p.end();
 }
+
+/// Data in completions: the lists were made with the queue, and the copy goes straight to its place.
+#[test]
+fn copying_data_out_of_completions_allocates_nothing() {
+    let mut p = crate::scatter::allowing(128, crate::support::SIZES);
+    let (from, to) = ([p.sge(0, 0, 60)], [p.sge(1, 0, 7), p.sge(1, 9, 53)]);
+    let recvs = [RecvWr { wr_id: 1, sg_list: &to }; 8];
+    let send = SendWr { wr_id: 2, sg_list: &from, send_flags: SendFlags::SIGNALED, ..Default::default() };
+    let reads = [SendWr { opcode: WrOpcode::RdmaRead { remote: p.remote(1, 0) }, ..send }; 4];
+    let mut wcs = [Wc::default(); 8];
+    let mut total = calls(|| p.qp[1].post_recv(&recvs).unwrap());
+    p.port.deaf.store(true, std::sync::atomic::Ordering::Relaxed);
+    total += calls(|| p.qp[0].post_send(&reads).unwrap());
+    p.port.deaf.store(false, std::sync::atomic::Ordering::Relaxed);
+    p.qp[0].post_send(&[send; 8]).unwrap();
+    p.port.model.step(1_000_000);
+    let mut polled = [0, 0];
+    total += calls(|| {
+        polled[1] = p.cq[1].poll_cq(&mut wcs).unwrap();
+        let mut poller = p.cq[0].start_poll(&PollAttr::default()).unwrap();
+        polled[0] = 1;
+        while poller.next().is_ok() {
+            polled[0] += 1;
+        }
+    });
+    assert_eq!((polled, total), ([12, 8], 0), "allocations and frees");
+    assert!(wcs.iter().all(|wc| wc.byte_len == 60));
+    p.end();
+}
