@@ -6,6 +6,9 @@
 extern crate alloc;
 
 mod attach;
+mod copies;
+#[path = "../../../src/gate.rs"]
+mod gate;
 mod proof;
 mod ring;
 #[expect(dead_code, reason = "the driver's, which uses all of it")]

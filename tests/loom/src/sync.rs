@@ -60,6 +60,29 @@ impl AtomicU64 {
     }
 }
 
+/// Unlike the ones above: who loads with `Relaxed` looks ahead, and looks again.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicU32(atomic::AtomicU32);
+
+macro_rules! changes {
+    ($($name:ident),*) => {
+        impl AtomicU32 {$(
+            #[track_caller]
+            pub(crate) fn $name(&self, value: u32, ordering: Ordering) -> u32 {
+                self.0.$name(value, granted(ordering))
+            }
+        )*}
+    };
+}
+changes!(fetch_add, fetch_sub, fetch_or, fetch_and);
+
+impl AtomicU32 {
+    #[track_caller]
+    pub(crate) fn load(&self, ordering: Ordering) -> u32 {
+        self.0.load(granted(ordering))
+    }
+}
+
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
