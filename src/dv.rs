@@ -49,9 +49,9 @@ bitflags! {
 pub enum CqeCompLayout {
     /// A title entry, then arrays of eight small ones.
     #[default]
-    Basic,
+    Basic = 0,
     /// Arrays of up to seven small entries, each with its count, valid by a number of the lap.
-    Enhanced,
+    Enhanced = 1,
 }
 
 /// What [`Device::dv_create_cq`](crate::Device::dv_create_cq) can choose beyond the verbs (`struct mlx5dv_cq_init_attr`;

@@ -4,13 +4,13 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use mlx5_hw::cmd::CreateCq;
-use mlx5_hw::ring::{Cqe64, Cqe128, CqeFormat, Ring};
+use mlx5_hw::ring::{CqeFormat, Ring};
 
 use super::memory::CqMemory;
-use super::plan::Plan;
+use super::plan::{Compression, Plan};
 use super::{AnyRing, Cq, Shared, rows};
 use crate::device::{Device, DeviceInner};
-use crate::dv;
+use crate::dv::{self, CqeCompLayout};
 use crate::error::Error;
 use crate::flags::{CqInitAttrMask, CreateCqFlags, WcFlags};
 use crate::parent_domain::ParentDomain;
@@ -91,12 +91,26 @@ impl Device {
     pub fn dv_create_cq(&self, attr: &CqInitAttrEx<'_>, dv: &dv::CqInitAttr) -> Result<Cq, Error> {
         let dev = self.inner();
         let plan = Plan::of(dev, attr, dv)?;
-        if plan.compression.is_some() {
-            return Err(Error::Unsupported { what: "reading compressed completions" });
-        }
-        match plan.cqe_size {
-            64 => plan.build::<Cqe64>(dev, attr, AnyRing::B64),
-            _ => plan.build::<Cqe128>(dev, attr, AnyRing::B128),
+        let small = plan.cqe_size == 64;
+        let Some(Compression { format, layout, max_num }) = plan.compression else {
+            return match small {
+                true => plan.build(dev, attr, AnyRing::B64),
+                false => plan.build(dev, attr, AnyRing::B128),
+            };
+        };
+        match (layout, small) {
+            (CqeCompLayout::Basic, true) => {
+                plan.build(dev, attr, |ring| AnyRing::Basic64(ring.with_sessions(format, max_num)))
+            }
+            (CqeCompLayout::Basic, false) => {
+                plan.build(dev, attr, |ring| AnyRing::Basic128(ring.with_sessions(format, max_num)))
+            }
+            (CqeCompLayout::Enhanced, true) => {
+                plan.build(dev, attr, |ring| AnyRing::Enhanced64(ring.with_sessions(format, max_num)))
+            }
+            (CqeCompLayout::Enhanced, false) => {
+                plan.build(dev, attr, |ring| AnyRing::Enhanced128(ring.with_sessions(format, max_num)))
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What creating a CQ comes to: the checks, in the order of libmlx5 and then of the kernel, and the context.
 
 use mlx5_hw::cqc::{Cqc, CqeSz};
+use mlx5_hw::mini_cqe::MiniFormat;
 use mlx5_hw::qpc::TsFormat;
 use mlx5_hw::ring::{CqeFormat, MAX_LOG_SIZE};
 
@@ -49,8 +50,10 @@ impl TimeStamps {
 /// How completions are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Compression {
-    pub(super) format: CqeCompResFormat,
+    pub(super) format: MiniFormat,
     pub(super) layout: CqeCompLayout,
+    /// Most completions in a session.
+    pub(super) max_num: u32,
 }
 
 /// What the checks came to.
@@ -66,7 +69,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Checks everything, the first wrong argument first. The numbers are those of facts about libmlx5 (`create_cq`).
+    /// Checks everything, the first wrong argument first. Nothing is allocated yet.
     pub(super) fn of(dev: &DeviceInner, attr: &CqInitAttrEx<'_>, dv: &dv::CqInitAttr) -> Result<Self, Error> {
         let limits = CqLimits::of(dev);
         // The library's part.
@@ -106,7 +109,7 @@ impl Plan {
         if ignore_overrun && !limits.ignore_overrun {
             return unsupported("ignoring overrun (capability cq_oi)");
         }
-        offered(compression, &limits)?;
+        offered(dv, compression, &limits)?;
         Ok(Self { log_size, cqe_size, compression, time_stamps, pad, eqn, ignore_overrun })
     }
 
@@ -114,7 +117,7 @@ impl Plan {
     pub(super) fn context<F: CqeFormat>(&self, dev: &DeviceInner, dbr_addr: u64, log_page_size: u32) -> Cqc {
         let ts_format =
             if self.time_stamps == TimeStamps::RealTime { TsFormat::REAL_TIME } else { TsFormat::FREE_RUNNING };
-        Cqc::new()
+        let cqc = Cqc::new()
             .with_cqe_sz(if self.pad { CqeSz::PAD_128.0.into() } else { F::CQE_SZ })
             .with_oi(self.ignore_overrun)
             .with_cq_timestamp_format(ts_format.0.into())
@@ -122,7 +125,12 @@ impl Plan {
             .with_uar_page(dev.uar_page())
             .with_c_eqn(self.eqn)
             .with_log_page_size(log_page_size - pages_of::LOG_4K)
-            .with_dbr_addr(dbr_addr)
+            .with_dbr_addr(dbr_addr);
+        let Some(Compression { format, layout, .. }) = self.compression else { return cqc };
+        cqc.with_cqe_comp_en(true)
+            .with_mini_cqe_res_format(format.res_format())
+            .with_mini_cqe_res_format_ext(format.res_format_ext())
+            .with_cqe_comp_layout(layout as u32)
     }
 }
 
@@ -149,18 +157,30 @@ fn compression(dv: &dv::CqInitAttr, cqe_size: u16, limits: &CqLimits) -> Result<
     if !dv.comp_mask.contains(dv::CqInitAttrMask::COMPRESSED_CQE) {
         return if laid_out { invalid("cqe_comp_layout without compression") } else { Ok(None) };
     }
-    let format = dv.cqe_comp_res_format;
-    if limits.compression.max_num == 0 {
+    let max_num = limits.compression.max_num;
+    if max_num == 0 {
         return invalid("the device does not compress completions (capability cqe_compression)");
     }
-    if !CqeCompResFormat::all().contains(format) || format.bits().count_ones() != 1 {
+    let Some(format) = mini_format(dv.cqe_comp_res_format) else {
         return invalid("cqe_comp_res_format is not exactly one format");
-    }
+    };
     if cqe_size == 128 && !limits.compression_128 {
         return invalid("the device does not compress 128-byte entries (capability cqe_compression_128)");
     }
     let layout = if laid_out { dv.cqe_comp_layout } else { CqeCompLayout::Basic };
-    Ok(Some(Compression { format, layout }))
+    Ok(Some(Compression { format, layout, max_num }))
+}
+
+/// The format of exactly one bit.
+fn mini_format(format: CqeCompResFormat) -> Option<MiniFormat> {
+    Some(match format {
+        CqeCompResFormat::HASH => MiniFormat::Hash,
+        CqeCompResFormat::CSUM => MiniFormat::Csum,
+        CqeCompResFormat::CSUM_STRIDX => MiniFormat::CsumStridx,
+        CqeCompResFormat::FTAG_STRIDX => MiniFormat::FtagStridx,
+        CqeCompResFormat::L34H_STRIDX => MiniFormat::L34hStridx,
+        _ => return None,
+    })
 }
 
 fn pad(dv: &dv::CqInitAttr, cqe_size: u16, limits: &CqLimits) -> Result<bool, Error> {
@@ -181,10 +201,12 @@ fn pad(dv: &dv::CqInitAttr, cqe_size: u16, limits: &CqLimits) -> Result<bool, Er
 }
 
 /// The kernel's checks of compression: formats and layouts that not every device with compression has.
-fn offered(compression: Option<Compression>, limits: &CqLimits) -> Result<(), Error> {
-    let Some(Compression { format, layout }) = compression else { return Ok(()) };
-    if !limits.compression.supported_format.contains(format) {
-        return unsupported("this cqe_comp_res_format (a mini_cqe_resp capability)");
+fn offered(dv: &dv::CqInitAttr, compression: Option<Compression>, limits: &CqLimits) -> Result<(), Error> {
+    let Some(Compression { layout, .. }) = compression else { return Ok(()) };
+    if !limits.compression.supported_format.contains(dv.cqe_comp_res_format) {
+        return unsupported(
+            "this cqe_comp_res_format (capabilities mini_cqe_resp_stride_index, _flow_tag, _l3_l4_tag)",
+        );
     }
     if layout == CqeCompLayout::Enhanced && !limits.compression.enhanced_layout {
         return unsupported("the enhanced layout (capability enhanced_cqe_compression)");
