@@ -4,7 +4,10 @@
 
 mod device;
 mod inline;
+mod laps;
+mod sessions;
 mod threads;
+mod writer;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
