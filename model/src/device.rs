@@ -91,8 +91,16 @@ impl Device {
         self.rng.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Runs what is due by now.
+    /// Runs what is due by now, and writes what waited for more to come due.
     pub(crate) fn run(&mut self) {
+        self.run_due();
+        while data::settle(self) {
+            self.run_due();
+        }
+    }
+
+    /// Runs what is due by now.
+    pub(crate) fn run_due(&mut self) {
         while let Some(due) = self.clock.pop_due() {
             self.stir();
             match due {

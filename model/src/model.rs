@@ -57,7 +57,7 @@ struct Posted {
 impl Posted {
     fn arrive(&self, dev: &mut Device) {
         bar::write(dev, self.offset, &self.bytes[..self.len]);
-        dev.run();
+        dev.run_due();
     }
 }
 
@@ -94,6 +94,8 @@ impl Model {
             let Some(write) = lock(&self.shared.posted).pop_front() else { break };
             write.arrive(dev);
         }
+        // Only now: register writes that came together are one occasion.
+        dev.run();
         self.interrupts_may_have_fired(dev);
     }
 
@@ -220,6 +222,7 @@ impl Model {
         for write in posted.drain(..) {
             write.arrive(&mut dev);
         }
+        dev.run();
         dev.writes_are_posted = false;
         self.shared.threaded.store(false, Ordering::Release);
     }

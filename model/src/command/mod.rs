@@ -15,6 +15,7 @@ mod table;
 mod vport;
 
 use crate::bytes::{be16, bit_at, put_bits, put32, u8_at};
+use crate::data;
 use crate::device::Device;
 use crate::hca::HcaState;
 pub(crate) use reject::Reject;
@@ -41,6 +42,8 @@ pub(crate) fn refusal(status: u8, syndrome: u32) -> Vec<u8> {
 
 /// Executes a command and returns its output.
 pub(crate) fn execute(dev: &mut Device, input: &[u8], out_len: usize) -> Vec<u8> {
+    // What was done before the command is told before it.
+    data::settle(dev);
     let opcode = be16(input, 0);
     let mut output = vec![0; out_len.max(16)];
     let done = match table::find(opcode) {

@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use super::Timer;
 use super::cqe::Completion;
 use super::fault::DataFault;
+use super::gather::{self, Gather};
 use super::slot::{self, Entry};
 use crate::device::Device;
+use crate::dma::DmaFault;
 use crate::eq::{self, Event};
 use crate::objects::{Cq, CqArm, OVERFLOW, WRITE_FAIL};
 use crate::time::Due;
@@ -27,6 +29,7 @@ pub(crate) struct CqRun {
     /// A completion that a fault makes wait for its successor.
     swapped: Option<Completion>,
     ticket: u64,
+    pub(super) gather: Gather,
 }
 
 /// Reports a completion to queue `cqn`. False when the queue is broken or gone: the completion is lost.
@@ -69,53 +72,65 @@ pub(crate) fn late(dev: &mut Device, cqn: u32, ticket: u64) {
     }
 }
 
-/// Writes the completions that were held back.
+/// Writes the completions that were held back or wait for others.
 pub(crate) fn release(dev: &mut Device, cqn: u32) {
     let Some(run) = dev.data.cqs.get_mut(&cqn) else { return };
     let due: Vec<Completion> = run.swapped.take().into_iter().chain(run.late.drain(..)).collect();
     for completion in due {
         write(dev, cqn, completion);
     }
+    gather::flush(dev, cqn);
 }
 
-/// Writes one completion.
+/// Writes one completion, now or together with those that follow.
 fn write(dev: &mut Device, cqn: u32, completion: Completion) -> bool {
-    let Some(cq) = dev.objects.cqs.get(&cqn) else { return false };
-    let timestamp =
-        if cq.real_time { super::real_time(dev, completion.at) } else { super::free_running(completion.at) };
-    let entry = completion.encode(timestamp);
-    let written = append(dev, cqn, entry, slot::own_and_sign, completion.counts_as_solicited());
-    let counts = &mut dev.data.counts;
-    counts.written += u64::from(written);
-    counts.inlined += u64::from(written && completion.data().is_some());
-    written
+    if !gather::joins(dev, cqn, &completion) && !gather::flush(dev, cqn) {
+        return false;
+    }
+    admit(dev, cqn, 1).is_some() && gather::take(dev, cqn, completion)
 }
 
-/// Writes one entry at the producer index, marked by `own`, and raises the event that the queue was armed for.
-pub(super) fn append(dev: &mut Device, cqn: u32, mut entry: Entry, own: Own, solicited: bool) -> bool {
-    let room = has_room(dev, cqn);
-    let Some(cq) = dev.objects.cqs.get_mut(&cqn).filter(|cq| cq.status == 0) else { return false };
-    if !room {
-        fail(dev, cqn, OVERFLOW);
-        return false;
+/// Writes one entry as it is at the producer index.
+pub(super) fn append(dev: &mut Device, cqn: u32, mut entry: Entry, solicited: bool) -> bool {
+    let Some(cq) = admit(dev, cqn, 1) else { return false };
+    slot::own(&cq, cq.producer, &mut entry.descriptor);
+    let written = slot::put(dev, &cq, cq.producer, &entry);
+    conclude(dev, cqn, written, 1, solicited)
+}
+
+/// The queue, if it works and has room for `count` more entries behind those that wait to be written. It overruns if not: what
+/// waits has its room and is written before.
+pub(super) fn admit(dev: &mut Device, cqn: u32, count: u32) -> Option<Cq> {
+    dev.objects.cqs.get(&cqn).filter(|cq| cq.status == 0)?;
+    if has_room(dev, cqn, count) {
+        return dev.objects.cqs.get(&cqn).cloned();
     }
-    let index = cq.producer;
-    cq.producer = index.wrapping_add(1);
-    let cq = cq.clone();
-    own(&cq, index, &mut entry.descriptor);
-    if slot::put(dev, &cq, index, &entry).is_err() {
-        fail(dev, cqn, WRITE_FAIL);
-        return false;
+    gather::flush(dev, cqn);
+    fail(dev, cqn, OVERFLOW);
+    None
+}
+
+/// Accounts for `count` entries that were written, or not. Returns whether they were.
+pub(super) fn conclude(dev: &mut Device, cqn: u32, written: Result<(), DmaFault>, count: u32, solicited: bool) -> bool {
+    match written {
+        Ok(()) => wrote(dev, cqn, count, solicited),
+        Err(_) => fail(dev, cqn, WRITE_FAIL),
     }
+    written.is_ok()
+}
+
+/// `count` entries stand behind the producer index: it moves, and the event is raised that the queue was armed for.
+pub(super) fn wrote(dev: &mut Device, cqn: u32, count: u32, solicited: bool) {
+    let Some(cq) = dev.objects.cqs.get_mut(&cqn) else { return };
+    cq.producer = cq.producer.wrapping_add(count);
+    let producer = cq.producer;
+    let run = dev.data.cq(cqn);
+    run.gather.forget_title();
     if solicited {
-        dev.data.cq(cqn).solicited = Some(index.wrapping_add(1));
+        run.solicited = Some(producer);
     }
     notify(dev, cqn, solicited);
-    true
 }
-
-/// How a descriptor is marked for a position: with a signature or without.
-pub(super) type Own = fn(&Cq, u32, &mut [u8; 64]);
 
 /// Breaks a queue: `status` is what its context says from now on. The event's syndromes are 1 overrun, 2 access.
 fn fail(dev: &mut Device, cqn: u32, status: u8) {
@@ -126,14 +141,15 @@ fn fail(dev: &mut Device, cqn: u32, status: u8) {
     }
 }
 
-/// Whether the next entry is free. The record is read each time, sooner than a card would: a wrong consumer index is found
+/// Whether the next `count` entries behind those that wait to be written are free. The record is read each time, sooner than a card would: a wrong consumer index is found
 /// at once, not after a lap.
-fn has_room(dev: &mut Device, cqn: u32) -> bool {
+fn has_room(dev: &mut Device, cqn: u32, count: u32) -> bool {
     let Some(cq) = dev.objects.cqs.get(&cqn) else { return false };
     if cq.overrun_ignore || cq.collapsed {
         return true;
     }
-    let (producer, entries, record) = (cq.producer, cq.entries(), cq.dbr_addr);
+    let (producer, record) = (cq.producer, cq.dbr_addr);
+    let free = cq.entries().saturating_sub(dev.data.cq(cqn).gather.waiting());
     let known = producer.wrapping_sub(dev.data.cq(cqn).consumer) & INDEX;
     let Ok(word) = dev.dma_read_be32("CQ doorbell record", record) else { return false };
     if word & !INDEX != 0 {
@@ -147,10 +163,10 @@ fn has_room(dev: &mut Device, cqn: u32) -> bool {
             producer & INDEX
         );
         dev.violate(ViolationKind::CqConsumerIndex, detail);
-        return known < entries;
+        return known + count <= free;
     }
     dev.data.cq(cqn).consumer = word & INDEX;
-    pending < entries
+    pending + count <= free
 }
 
 /// Raises the completion event if the queue is armed for this kind of entry.

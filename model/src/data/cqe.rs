@@ -107,7 +107,7 @@ const INLINE_32: u8 = 1;
 const INLINE_64: u8 = 2;
 
 impl Completion {
-    fn opcode(&self) -> u8 {
+    pub(crate) fn opcode(&self) -> u8 {
         match (self.side, self.error.is_some()) {
             (Side::Send, false) => REQ,
             (Side::Send, true) => REQ_ERR,

@@ -1,7 +1,10 @@
 //! Entries of completion queues by hand, for tests of what reads them.
 
-use super::cq;
+use super::session::{self, BLOCK};
 use super::slot::{self, Entry};
+use super::{cq, gather};
+use crate::device::Device;
+use crate::dma::DmaFault;
 use crate::model::Model;
 
 /// An entry of a completion queue as bytes, in the order they have in memory.
@@ -37,10 +40,58 @@ impl Model {
     pub fn inject_cqe(&self, cqn: u32, cqe: impl Into<CqeBytes>) -> bool {
         let CqeBytes { descriptor, first_half } = cqe.into();
         let entry = Entry { descriptor, first_half };
+        self.write_by_hand(|dev| cq::append(dev, cqn, entry, solicited(&descriptor)))
+    }
+
+    /// Writes completions into the compressed queue `cqn` as minis, as the device writes its own: `minis.len()` of them, of any
+    /// bytes.
+    ///
+    /// In the basic layout `title` is the first completion, which has the first mini too; its byte count and format are put in
+    /// by the model, the rest is as for [`inject_cqe`](Self::inject_cqe). There are two minis at least. In the enhanced layout a
+    /// title is a completion of its own before the minis, as by `inject_cqe`; without one the minis follow the last title.
+    ///
+    /// False, and nothing is written, when this cannot be: no such queue, not a compressed one, no title or one mini in the basic
+    /// layout, more completions than the queue has entries. False as well when the queue is broken or overruns now.
+    pub fn inject_session(&self, cqn: u32, title: Option<[u8; 64]>, minis: &[[u8; 8]]) -> bool {
+        self.write_by_hand(|dev| session(dev, cqn, title, minis))
+    }
+
+    fn write_by_hand(&self, write: impl FnOnce(&mut Device) -> bool) -> bool {
         let mut dev = self.lock();
         dev.stir();
-        let written = cq::append(&mut dev, cqn, entry, slot::own, solicited(&descriptor));
+        gather::settle(&mut dev);
+        let written = write(&mut dev);
         self.interrupts_may_have_fired(&dev);
         written
     }
+}
+
+fn session(dev: &mut Device, cqn: u32, title: Option<[u8; 64]>, minis: &[[u8; 8]]) -> bool {
+    let Some(cq) = dev.objects.cqs.get(&cqn) else { return false };
+    let Some(compression) = cq.compression else { return false };
+    let count = minis.len() + usize::from(compression.enhanced && title.is_some());
+    let possible = compression.enhanced || title.is_some() && minis.len() > 1;
+    if !possible || count > cq.entries() as usize {
+        return false;
+    }
+    let Some(cq) = cq::admit(dev, cqn, count as u32) else { return false };
+    let bits = title.as_ref().is_some_and(solicited);
+    match title {
+        Some(title) if !compression.enhanced => {
+            let written = session::put_basic(dev, &cq, title.into(), minis, slot::own);
+            cq::conclude(dev, cqn, written, count as u32, bits)
+        }
+        _ => {
+            let whole = title.is_none_or(|title| cq::append(dev, cqn, title.into(), bits));
+            whole && minis.chunks(BLOCK).all(|block| put_block(dev, cqn, block, bits))
+        }
+    }
+}
+
+fn put_block(dev: &mut Device, cqn: u32, minis: &[[u8; 8]], solicited: bool) -> bool {
+    let written = match dev.objects.cqs.get(&cqn).cloned() {
+        Some(cq) => session::put_block(dev, &cq, minis),
+        None => Err(DmaFault::Blocked),
+    };
+    cq::conclude(dev, cqn, written, minis.len() as u32, solicited)
 }

@@ -10,11 +10,13 @@ mod cq;
 mod cqe;
 mod fault;
 mod fetch;
+mod gather;
 mod inject;
 mod memory;
 pub(crate) mod mkey;
 mod remote;
 mod rq;
+mod session;
 mod slot;
 mod sq;
 mod wire;
@@ -23,9 +25,10 @@ mod wqe;
 use std::collections::BTreeMap;
 
 use crate::device::Device;
-use crate::objects::QpState;
+use crate::objects::{Cq, QpState};
 
 pub use fault::DataFault;
+pub(crate) use gather::settle;
 pub use inject::CqeBytes;
 pub(crate) use mkey::RESERVED_LKEY;
 pub(crate) use wqe::TERMINATE_LKEY;
@@ -49,9 +52,9 @@ pub(crate) const FREQUENCY_KHZ: u32 = 156_250;
 pub struct CompletionCounts {
     /// All of them; those of compressed sessions one by one.
     pub written: u64,
-    /// Those that came as one of several in a compressed session.
+    /// Those that came as minis: in the basic layout all of a session, in the enhanced one all but the title.
     pub compressed: u64,
-    /// Compressed sessions.
+    /// Compressed sessions: in the enhanced layout blocks.
     pub sessions: u64,
     /// Those with data in them.
     pub inlined: u64,
@@ -65,6 +68,9 @@ pub(crate) struct DataPath {
     tickets: u64,
     faults: fault::Faults,
     counts: CompletionCounts,
+    /// Completion queues with completions that are not written yet, in the order in which they began.
+    gathering: Vec<u32>,
+    session_limit: Option<u32>,
 }
 
 impl DataPath {
@@ -114,6 +120,11 @@ pub(crate) fn real_time(dev: &Device, ns: u64) -> u64 {
     dev.config.epoch_s.wrapping_add(ns / SECOND) << 32 | ns % SECOND
 }
 
+/// The time stamp at `ns` of model time in the format of a completion queue.
+fn timestamp(dev: &Device, cq: &Cq, ns: u64) -> u64 {
+    if cq.real_time { real_time(dev, ns) } else { free_running(ns) }
+}
+
 /// A timer has run out.
 pub(crate) fn timer(dev: &mut Device, timer: Timer) {
     match timer {
@@ -139,8 +150,10 @@ pub(crate) fn qp_moved(dev: &mut Device, qpn: u32) {
 fn release(dev: &mut Device, qpn: u32) {
     let Some(qp) = dev.objects.qps.get(&qpn) else { return };
     let (send, recv) = (qp.cqn_send, qp.cqn_recv);
-    cq::release(dev, send);
-    cq::release(dev, recv);
+    for cqn in [send, recv] {
+        cq::release(dev, cqn);
+        dev.data.cq(cqn).gather.forget_title();
+    }
 }
 
 /// A queue pair is about to be destroyed.
@@ -158,4 +171,5 @@ pub(crate) fn cq_destroyed(dev: &mut Device, cqn: u32) {
 pub(crate) fn reset(dev: &mut Device) {
     dev.data.sends.clear();
     dev.data.cqs.clear();
+    dev.data.gathering.clear();
 }

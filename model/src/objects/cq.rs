@@ -1,5 +1,7 @@
 //! Completion queues.
 
+use std::sync::Arc;
+
 use super::{Buffer, page_offset};
 use crate::bytes::{be24, be64, bit_at, bits, put_bits, u8_at};
 
@@ -7,7 +9,7 @@ use crate::bytes::{be24, be64, bit_at, bits, put_bits, u8_at};
 #[derive(Clone, Debug)]
 pub(crate) struct Cq {
     /// The context as the driver gave it, 64 bytes.
-    pub(crate) context: Vec<u8>,
+    pub(crate) context: Arc<[u8]>,
     /// Log2 of entries.
     pub(crate) log_size: u32,
     /// Bytes of an entry: 64 or 128.
@@ -119,7 +121,7 @@ impl Cq {
     pub(crate) fn decode(context: &[u8], pages: &[u8]) -> Self {
         let form = EntryForm::decode(context);
         Self {
-            context: context.to_vec(),
+            context: context.into(),
             log_size: bits(context, 0xc * 8 + 3, 5) as u32,
             entry_size: if form.size == 0 { 64 } else { 128 },
             padded: form.size == 2,
@@ -153,7 +155,7 @@ impl Cq {
 
     /// The context as QUERY_CQ returns it; `consumer` as the doorbell record says.
     pub(crate) fn encode(&self, consumer: u32) -> Vec<u8> {
-        let mut context = self.context.clone();
+        let mut context = self.context.to_vec();
         put_bits(&mut context, 0, 4, self.status.into());
         let state = match self.armed {
             Some(CqArm { solicited_only: true }) => 0x6,

@@ -9,6 +9,7 @@ mod connections;
 mod depth;
 mod errors;
 mod faults;
+mod inline;
 mod kinds;
 mod mix;
 mod one_sided;

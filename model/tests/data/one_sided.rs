@@ -36,7 +36,12 @@ impl Bench {
     }
 
     pub fn with(rdma: Rdma, a: QpWish, b: QpWish) -> Self {
-        let cq = CqWish { log_size: 6, ..CQ };
+        Self::on(rdma, CQ.entry, a, b)
+    }
+
+    /// With completion queues of entries of so many bytes.
+    pub fn on(rdma: Rdma, entry: usize, a: QpWish, b: QpWish) -> Self {
+        let cq = CqWish { log_size: 6, entry, ..CQ };
         let (cq_a, cq_b) = (rdma.cq(cq), rdma.cq(cq));
         let (first, second) = (rdma.qp(a, &cq_a, &cq_a), rdma.qp(QpWish { user_index: 0x77, ..b }, &cq_b, &cq_b));
         rdma.connect(&first, &second);
@@ -69,7 +74,7 @@ impl Bench {
     }
 }
 
-fn pattern(len: usize, seed: usize) -> Vec<u8> {
+pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 37 + i / 253 + seed * 11) as u8).collect()
 }
 

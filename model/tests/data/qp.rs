@@ -32,6 +32,9 @@ pub struct QpWish {
     /// `log_sra_max`, `log_rra_max`: reads and atomics under way.
     pub log_sra: u8,
     pub log_rra: u8,
+    /// `cs_req`, `cs_res`: data in the requester's, the responder's completions.
+    pub scatter_req: u8,
+    pub scatter_res: u8,
 }
 
 impl Default for QpWish {
@@ -53,6 +56,8 @@ impl Default for QpWish {
             remote: 7,
             log_sra: 2,
             log_rra: 2,
+            scatter_req: 0,
+            scatter_res: 0,
         }
     }
 }
@@ -69,6 +74,11 @@ pub struct Qp {
 impl Rdma {
     /// A queue pair in the reset state.
     pub fn qp(&self, wish: QpWish, send: &Cq, recv: &Cq) -> Qp {
+        self.try_qp(wish, send, recv).unwrap_or_else(|refused| panic!("CREATE_QP: {refused:x?}"))
+    }
+
+    /// CREATE_QP, or the status and syndrome of its refusal.
+    pub fn try_qp(&self, wish: QpWish, send: &Cq, recv: &Cq) -> Result<Qp, (u8, u64)> {
         let bytes = (wish.stride << wish.log_rq) + (64 << wish.log_sq) + 64 * wish.page_offset as usize;
         let (mem, record) = (self.alloc(bytes), self.alloc(64));
         let mut body = pages_body(264, &mem);
@@ -84,8 +94,13 @@ impl Rdma {
         put(qpc, 1172, 6, wish.page_offset);
         put(qpc, 1280, 64, record.iova());
         put(qpc, 1381, 3, 0);
-        let out = self.raw.command(0x500, 0, &body, 16);
-        Qp { qpn: get(&out, 72, 24) as u32, mem, record, wish, sq: 0, rq: 0 }
+        put(qpc, 1584, 8, wish.scatter_req.into());
+        put(qpc, 1592, 8, wish.scatter_res.into());
+        let out = self.raw.try_command(0x500, 0, &body, 16);
+        if out[0] != 0 {
+            return Err((out[0], get(&out, 32, 32)));
+        }
+        Ok(Qp { qpn: get(&out, 72, 24) as u32, mem, record, wish, sq: 0, rq: 0 })
     }
 
     fn fill(&self, qpc: &mut [u8], wish: &QpWish) {

@@ -157,6 +157,13 @@ impl Rdma {
         Some(cqe)
     }
 
+    /// The 64 bytes before the descriptor of the last completion that was taken from a queue of 128-byte entries.
+    pub fn before(&self, cq: &Cq) -> Vec<u8> {
+        assert_eq!(cq.wish.entry, 128);
+        let slot = cq.ci.wrapping_sub(1) as usize & ((1 << cq.wish.log_size) - 1);
+        load(&cq.mem, slot * 128, 64)
+    }
+
     /// Takes the next completion, which must come, and publishes the consumer index.
     pub fn poll(&self, cq: &mut Cq) -> Vec<u8> {
         let mut patience = Patience::new();
