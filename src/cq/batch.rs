@@ -6,12 +6,9 @@ use mlx5_hw::ring::{Consumer, CqeFormat, Ring};
 
 use super::completion::{Current, send_opcode};
 use super::rows::{Pass, Reader, Row};
-use super::{PollError, Shared, SigErr, Wc, WcStatus};
+use super::{PollError, Shared, SigErr, Wc, WcStatus, purge};
 use crate::keys::Keys;
 use crate::qp::QpWork;
-
-/// The user index that no queue has: software writes it into entries that a reset queue left behind.
-pub(super) const DROPPED_INDEX: u32 = 0xff_ffff;
 
 /// What became of one entry.
 enum Taken<'m> {
@@ -22,9 +19,10 @@ enum Taken<'m> {
 
 /// Whether an entry ends a receive; `None` if it ends no request.
 #[inline(always)]
-fn ends_receive(cqe: CqeRef<'_>) -> Option<bool> {
+pub(super) fn ends_receive(cqe: CqeRef<'_>) -> Option<bool> {
     match (cqe.format(), cqe.opcode()) {
         (CqeDataFormat::COMPRESSED, _) => None,
+        (CqeDataFormat::INLINE_DATA64_SEG, _) if purge::is_marked(cqe) => None,
         (_, CqeOpcode::REQ | CqeOpcode::REQ_ERR) => Some(false),
         (
             _,
@@ -44,6 +42,7 @@ fn without_request<'m, F: CqeFormat>(cqe: CqeRef<'m>) -> Taken<'m> {
     let user_index = cqe.srqn_or_uidx();
     Taken::Bad(match (cqe.format(), cqe.opcode()) {
         (CqeDataFormat::COMPRESSED, _) => PollError::BadSession { count: F::session_length(cqe) },
+        _ if purge::is_marked(cqe) => return Taken::Dropped,
         // The old ring's last entry when a CQ is resized says nothing to the caller.
         (_, CqeOpcode::RESIZE_CQ) => return Taken::Dropped,
         (_, CqeOpcode::SIG_ERR) => PollError::Signature(SigErr::of(cqe)),
@@ -79,7 +78,6 @@ fn take<'m, F: CqeFormat>(cqe: CqeRef<'m>, pass: &Pass<'_, QpWork>, cqn: u32, ke
     let queue = match pass.find(user_index) {
         Row::Live(queue) => queue,
         Row::Gone => return Taken::Dropped,
-        Row::Unknown if user_index == DROPPED_INDEX => return Taken::Dropped,
         Row::Unknown => return unknown_queue(cqe),
     };
     let work = if receive { &queue.recv } else { &queue.send };

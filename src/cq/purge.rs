@@ -1,16 +1,32 @@
 //! Dropping the entries that a queue left behind when it was reset.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use mlx5_hw::be::Be32;
-use mlx5_hw::cqe::Cqe64Layout;
+use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeRef};
 use mlx5_hw::ring::{CqeFormat, Ring};
 
-use super::batch::DROPPED_INDEX;
+use super::batch::ends_receive;
 use super::{Cq, each_ring};
 
-/// Dword of an entry that holds the user index.
-const USER_INDEX: usize = Cqe64Layout::SRQN_UIDX.dword();
+/// Bytes that no entry has: with 64 bytes of data, the mark.
+const MARK: u32 = u32::MAX;
+
+/// Whether the entry is one that a reset queue left behind.
+pub(super) fn is_marked(cqe: CqeRef<'_>) -> bool {
+    cqe.format() == CqeDataFormat::INLINE_DATA64_SEG && cqe.byte_cnt() == MARK
+}
+
+/// Marks an entry in the ring. What is overwritten are the two fields that no session takes from its title: with the enhanced
+/// layout this entry may be the title of completions that are yet to come, of the same queue at its next start.
+fn mark(cqe: CqeRef<'_>) {
+    const COUNT: usize = Cqe64Layout::BYTE_CNT.dword();
+    const TAIL: usize = Cqe64Layout::OP_OWN.dword();
+    let op_own = cqe.op_own().with_format(CqeDataFormat::INLINE_DATA64_SEG);
+    let tail = Cqe64Layout::OP_OWN.put(cqe.dword::<TAIL>(), op_own.into_bits().into());
+    cqe.words()[COUNT].store(Be32::new(MARK).to_raw(), Relaxed);
+    cqe.words()[TAIL].store(tail.to_raw(), Relaxed);
+}
 
 impl Cq {
     /// Marks the entries of user index `index` that are in the ring, so that polling steps over them. The index lives on.
@@ -18,20 +34,18 @@ impl Cq {
     /// The entries are software's until the consumer index moves behind them, so they may be written to.
     pub(crate) fn drop_entries(&mut self, index: u32) {
         let mem = self.shared.mem.words();
-        each_ring!(&mut self.ring, ring => mark(ring, mem, index));
+        each_ring!(&mut self.ring, ring => mark_all(ring, mem, index));
     }
 }
 
-/// What waits in sessions is written out first: those have one user index for all, and no place for another.
-///
-/// With the enhanced layout a marked entry may have been the title for sessions that are yet to come. None of them can be of the
-/// queue before it, which was reset, and a session of another queue has a title of its own.
-fn mark<F: CqeFormat>(ring: &mut Ring<F>, mem: &[AtomicU32], index: u32) {
+/// What waits in sessions is written out first: a session has one place for what all of its completions share.
+fn mark_all<F: CqeFormat>(ring: &mut Ring<F>, mem: &[AtomicU32], index: u32) {
     let Ok(()) = ring.expand(mem) else { return };
     let Ok(mut entries) = ring.consume(mem) else { return };
     while let Some(cqe) = entries.next() {
-        if cqe.srqn_or_uidx() == index {
-            cqe.words()[USER_INDEX].store(Be32::new(DROPPED_INDEX).to_raw(), Ordering::Relaxed);
+        // Others have something else in the user index's place.
+        if ends_receive(cqe).is_some() && cqe.srqn_or_uidx() == index {
+            mark(cqe);
         }
     }
     entries.abandon();
