@@ -19,22 +19,34 @@ pub struct Ring {
     base: u64,
     record: u64,
     slots: u64,
+    entry: u64,
 }
 
 impl Ring {
     pub fn of(port: &Port, cq: &Cq) -> Self {
         let record = cq.query().unwrap().dbr_addr();
-        Self { port: port.clone(), base: port.allocation(record), record, slots: u64::from(cq.cqe()) + 1 }
+        Self {
+            port: port.clone(),
+            base: port.allocation(record),
+            record,
+            slots: u64::from(cq.cqe()) + 1,
+            entry: cq.cqe_size().into(),
+        }
+    }
+
+    /// Where dword `word` of the descriptor in slot `n` is: the last 64 bytes of the entry.
+    fn at(&self, n: u64, word: u64) -> u64 {
+        self.base + self.entry * (n % self.slots + 1) - 64 + 4 * word
     }
 
     /// Dword `word` of the entry in slot `n`.
     pub fn dword(&self, n: u64, word: u64) -> u32 {
-        let at = self.base + 64 * (n % self.slots) + 4 * word;
+        let at = self.at(n, word);
         Be32::from_raw(self.port.words(at, 1)[0].load(Relaxed)).get()
     }
 
     pub fn set_dword(&self, n: u64, word: u64, value: u32) {
-        let at = self.base + 64 * (n % self.slots) + 4 * word;
+        let at = self.at(n, word);
         self.port.words(at, 1)[0].store(Be32::new(value).to_raw(), Relaxed);
     }
 

@@ -9,6 +9,7 @@ mod no_alloc;
 mod poll_cases;
 mod poll_entries;
 mod poll_overrun;
+mod poll_sessions;
 mod rc;
 mod rc_table;
 mod rdma;

@@ -163,6 +163,9 @@ pub fn close(port: &Port, dev: Device) {
 pub const SIZES: QpCap =
     QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
 
+/// Queues for bursts.
+pub const QP_CAP_64: QpCap = QpCap { max_send_wr: 64, max_recv_wr: 64, ..SIZES };
+
 pub fn create_qp(pd: &Pd, send: &Cq, recv: &Cq, cap: QpCap) -> Qp {
     pd.create_qp(&mut QpInitAttr::new(send, recv, cap)).expect("a queue pair")
 }

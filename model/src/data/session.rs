@@ -16,7 +16,7 @@ pub(crate) const BLOCK: usize = 7;
 const COMPRESSED: u8 = 3;
 /// The bits of `op_own` that tell the format.
 const FORMAT: u8 = 3 << 2;
-/// A flow tag's low byte shares a dword with the byte count.
+/// A flow tag's upper byte shares a dword with the byte count.
 const COUNT_BESIDE_TAG: u32 = 1 << 24;
 /// What no network told: queue pairs on a connection have neither hash nor checksum.
 const NO_HASH: u32 = 0xc0de_0000;
@@ -46,9 +46,9 @@ pub(crate) fn mini(minis: MiniFormat, completion: &Completion) -> Mini {
     let counter = u32::from(completion.wqe_counter);
     let (first, second) = match (completion.side, minis) {
         (Side::Send, _) => (counter << 16 | u32::from(completion.send_opcode) << 8, completion.byte_cnt),
-        // What a whole entry has at the place of the flow tag: the queue's number.
+        // What a whole entry has at the place of the flow tag: the queue's number, its upper byte beside the byte count.
         (Side::Receive, MiniFormat::FtagStridx) => {
-            (completion.qpn << 8 & 0xffff_0000 | counter, completion.qpn << 24 | completion.byte_cnt)
+            (completion.qpn << 16 | counter, completion.qpn >> 16 << 24 | completion.byte_cnt)
         }
         (Side::Receive, _) => (NO_HASH | counter, completion.byte_cnt),
     };
