@@ -130,6 +130,7 @@ pub fn create_cq_ex(context: &Device, cq_attr: &CqInitAttrEx<'_>) -> Result<Cq, 
 ///
 /// # Errors
 /// As [`Cq::destroy`].
+#[expect(clippy::result_large_err, reason = "the CQ itself comes back")]
 pub fn destroy_cq(cq: Cq) -> Result<(), Returned<Cq>> {
     cq.destroy()
 }

@@ -225,6 +225,7 @@ impl Cq {
     ///
     /// # Errors
     /// The CQ comes back, usable as before: `Busy` (EBUSY) while a queue pair is attached; else what the device answers.
+    #[expect(clippy::result_large_err, reason = "the CQ itself comes back")]
     pub fn destroy(self) -> Result<(), Returned<Self>> {
         if self.shared.attached.load(Ordering::Acquire) != 0 {
             return Err(Returned::new(self, Error::Busy));
