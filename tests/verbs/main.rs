@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod cq_create;
+mod cq_destroy;
+mod cq_made;
 mod cq_semantics;
 mod errors;
 mod life;
 mod no_alloc;
+mod parent_domain;
 mod poll_cases;
 mod poll_entries;
 mod poll_overrun;

@@ -24,6 +24,10 @@ pub struct Port {
     pub deaf: Arc<AtomicBool>,
     /// Alignments beyond 4096 bytes are refused.
     pub only_pages: Arc<AtomicBool>,
+    /// There is no memory.
+    pub dry: Arc<AtomicBool>,
+    /// The function cannot be reset.
+    pub no_reset: Arc<AtomicBool>,
     /// Mappings do not end.
     pub stuck: Arc<AtomicBool>,
     /// Memory ranges mapped and not unmapped.
@@ -38,6 +42,8 @@ impl Port {
             doorbells: Arc::default(),
             deaf: Arc::default(),
             only_pages: Arc::default(),
+            dry: Arc::default(),
+            no_reset: Arc::default(),
             stuck: Arc::default(),
             mapped: Arc::default(),
         }
@@ -71,7 +77,8 @@ impl Port {
 // SAFETY: all calls go to the model.
 unsafe impl Platform for Port {
     fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError> {
-        if align > 4096 && self.only_pages.load(Ordering::Relaxed) {
+        let too_much = align > 4096 && self.only_pages.load(Ordering::Relaxed);
+        if too_much || self.dry.load(Ordering::Relaxed) {
             return Err(PlatformError::NoMemory);
         }
         let mem = self.model.alloc(size, align)?;
@@ -115,6 +122,9 @@ unsafe impl Platform for Port {
     }
 
     fn reset(&self) -> Result<(), PlatformError> {
+        if self.no_reset.load(Ordering::Relaxed) {
+            return Err(PlatformError::Unsupported);
+        }
         Platform::reset(&self.model)
     }
 }
