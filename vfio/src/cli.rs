@@ -11,8 +11,10 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::Value;
 
-use crate::decode::{self, Kind, Record};
+use crate::cq::{self, CqArgs};
+use crate::decode::{self, Compress, Hints, Kind, Layout, Record};
 use crate::info;
+use crate::options::CqeSize;
 use crate::pingpong::{self, PingpongArgs};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -33,6 +35,7 @@ struct Cli {
 const MAIN_EXAMPLES: &str = "\
 Examples:
   mlx5 pingpong --model              first completions, on the software model
+  mlx5 cq --model --compress hash    what a kind of completion queue is
   mlx5 info --model                  firmware, ids and capabilities
   mlx5 decode dump.txt               what the bytes in a log say
   mlx5 help decode                   more about one command
@@ -44,6 +47,9 @@ enum Cmd {
     /// Round trips between two queue pairs, every byte verified
     #[command(after_help = PINGPONG_EXAMPLES, override_usage = "mlx5 pingpong --model [OPTIONS]")]
     Pingpong(PingpongArgs),
+    /// What a completion queue with these options is, or why there is none
+    #[command(after_help = CQ_EXAMPLES, override_usage = "mlx5 cq --model [OPTIONS]")]
+    Cq(CqArgs),
     /// Firmware, ids and capabilities of a device
     #[command(after_help = INFO_EXAMPLES, override_usage = "mlx5 info --model [OPTIONS]")]
     Info(InfoArgs),
@@ -59,9 +65,24 @@ messages that differ from each other, all of it given back.
 Examples:
   mlx5 pingpong --model
   mlx5 pingpong --model --iters 2000 --size 4096
+  mlx5 pingpong --model --compress csum --layout enhanced --cqe-size 128
+  mlx5 pingpong --model --inline-cqe --size 32
   mlx5 pingpong --model --iters 4 --trace        every command with its status and time
   mlx5 pingpong --model --fault lost-cqe         how a failure looks; exit code 1
   mlx5 pingpong --model --json";
+
+const CQ_EXAMPLES: &str = "\
+Creates a completion queue as ibv_create_cq_ex(3) and mlx5dv_create_cq(3) do, and prints what the device says of it: \
+number, entries, format, what polling gives. Nothing is checked beforehand, so what the library or the device refuses comes \
+back with its errno; exit code 1.
+
+Examples:
+  mlx5 cq --model --cqe 1000
+  mlx5 cq --model --cqe-size 128 --pad --compress csum --layout enhanced
+  mlx5 cq --model --wc-flags standard,completion-timestamp --flags ignore-overrun
+  mlx5 cq --model --cqe 0                        a refusal: errno and why; exit code 1
+  mlx5 cq --model --compress hash --without cqe_compression
+  mlx5 cq --model --all                          every kind of queue with real traffic, as a table";
 
 const INFO_EXAMPLES: &str = "\
 Examples:
@@ -81,6 +102,7 @@ Examples:
   dmesg | mlx5 decode                            the whole log
   dmesg | grep -A4 dump_cqe | mlx5 decode --as cqe
   mlx5 decode --as cqe entry.bin
+  mlx5 decode --as cqe --compress csum ring.bin   a dump of a queue with compressed completions
   mlx5 decode --json --hex \"$(xxd -p entry.bin)\"";
 
 /// Which device.
@@ -121,6 +143,15 @@ struct DecodeArgs {
     /// What the bytes are [default: guessed]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
+    /// Bytes of a completion queue entry, 64 or 128 [default: guessed]
+    #[arg(long, value_name = "BYTES")]
+    cqe_size: Option<CqeSize>,
+    /// What compressed completions have beside their length, as their queue was created
+    #[arg(long, value_name = "FORMAT")]
+    compress: Option<Compress>,
+    /// Where compressed completions lie
+    #[arg(long, value_name = "LAYOUT", default_value = "basic")]
+    layout: Layout,
 }
 
 /// Why a command did not succeed.
@@ -165,6 +196,10 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<(), Failure> {
             args.device.check("pingpong");
             pingpong::run(args, cli.json, out)
         }
+        Cmd::Cq(args) => {
+            args.device.check("cq");
+            cq::run(args, cli.json, out)
+        }
         Cmd::Info(args) => {
             args.device.check("info");
             info::run(cli.json, out)
@@ -179,10 +214,12 @@ fn decode(args: &DecodeArgs, json: bool, out: &mut dyn Write) -> Result<(), Fail
         (None, Some(path)) if path != Path::new("-") => (path.display().to_string(), read_file(path)?),
         _ => ("standard input".to_string(), read_stdin()?),
     };
+    let cqe_size = args.cqe_size.map(|size| usize::from(size.bytes()));
+    let hints = Hints { kind: args.kind, cqe_size, compress: args.compress, layout: args.layout };
     let records = if decode::hex::is_raw(&content) {
-        decode::decode_bytes(&content, args.kind)
+        decode::decode_bytes(&content, hints)
     } else {
-        decode::decode_text(&String::from_utf8_lossy(&content), args.kind)
+        decode::decode_text(&String::from_utf8_lossy(&content), hints)
     }
     .map_err(|e| Failure::Usage(format!("cannot decode {source}: {e}")))?;
     print_records(&records, json, out)

@@ -59,6 +59,8 @@ fn wrong_arguments_end_with_a_helpful_line_and_exit_code_2() {
         (&["pingpong", "--model", "--cqe", "65536"][..], "at most 65535 entries"),
         (&["pingpong", "--model", "--fault", "fire"][..], "possible values: corrupt, lost-cqe, bad-order"),
         (&["decode", "--as", "poem", "--hex", "00"][..], "possible values: cqe, command, mailbox, eqe, health, text"),
+        (&["decode", "--compress", "zip", "--hex", "00"][..], "possible values: hash, csum"),
+        (&["decode", "--cqe-size", "32", "--hex", "00"][..], "possible values: 64, 128"),
         (&["decode", "--hex", "00", "file"][..], "cannot be used with"),
     ] {
         let (_, stderr) = run(2, args, "");
@@ -229,21 +231,27 @@ fn every_example_of_the_help_runs() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     std::fs::write(dir.join("dump.txt"), DUMP).unwrap();
     std::fs::write(dir.join("entry.bin"), raw_dump()).unwrap();
+    // A title of a session of two, and its array.
+    let mut ring = vec![0; 128];
+    (ring[47], ring[63]) = (2, 0x2c);
+    std::fs::write(dir.join("ring.bin"), ring).unwrap();
     let mut ran = 0;
-    for subject in [&["--help"][..], &["pingpong", "--help"], &["info", "--help"], &["decode", "--help"]] {
-        for example in examples(&run(0, subject, "").0) {
+    for subject in ["--help", "pingpong --help", "cq --help", "info --help", "decode --help"] {
+        let subject: Vec<&str> = subject.split(' ').collect();
+        for example in examples(&run(0, &subject, "").0) {
             let command = example.rsplit("| ").next().unwrap();
             let command = command.replace("\"$(xxd -p entry.bin)\"", &hex(&raw_dump()));
             let args: Vec<&str> = command.split_whitespace().collect();
             assert_eq!(args[0], "mlx5", "{example}");
-            let code = i32::from(example.contains("--fault"));
+            let fails = ["--fault", "--cqe 0", "--without"].iter().any(|option| example.contains(option));
+            let code = i32::from(fails);
             let (stdout, _) = run(code, &args[1..], if example.contains('|') { DUMP } else { "" });
             assert!(!stdout.is_empty(), "{example}");
             ran += 1;
         }
     }
     println!("{ran} examples ran");
-    assert!(ran >= 12, "{ran}");
+    assert!(ran >= 20, "{ran}");
 }
 
 #[test]

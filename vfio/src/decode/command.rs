@@ -360,8 +360,8 @@ pub fn status_causes(record: &mut Record, opcode: Opcode, status: Status) {
     }
 }
 
-/// Names of the error numbers that commands and bring-up end with.
-fn errno_name(errno: i32) -> Option<&'static str> {
+/// Names of the error numbers that commands, bring-up and verbs end with.
+pub(crate) fn errno_name(errno: i32) -> Option<&'static str> {
     const NAMES: &[(i32, &str)] = &[
         (5, "EIO"),
         (11, "EAGAIN"),

@@ -8,15 +8,21 @@ use serde_json::Value;
 
 use super::cause::{self, Failed};
 use super::record::{hex, layout, named, number};
-use super::{Kind, Record};
+use super::session::{self, Title};
+use super::{Hints, Kind, Record, tag};
 
 /// What DPDK writes into bytes 1 to 4 of an entry that it has printed.
 const SEEN: &[u8] = b"seen";
 
 /// Decodes the entry at the head of `bytes`, and says how many bytes it takes; `None` if there are too few.
-pub fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
-    let size = entry_size(bytes)?;
-    let (data, descriptor) = bytes.get(..size)?.split_at(size - 64);
+pub fn decode<'a>(bytes: &'a [u8], hints: &Hints, title: &mut Title<'a>) -> Option<(Record, usize)> {
+    let size = hints.cqe_size.filter(|size| matches!(size, 64 | 128)).or_else(|| entry_size(bytes))?;
+    let entry = bytes.get(..size)?;
+    let (data, descriptor) = entry.split_at(size - 64);
+    if session::is_compressed(descriptor) {
+        return Some(session::decode(bytes, size, hints, title));
+    }
+    title.follow(entry);
     let op_own = OpOwn::from_bits(*descriptor.last()?);
     let mut record = match op_own.opcode() {
         CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => failed(descriptor, op_own),
@@ -30,7 +36,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
             .notes
             .push("128-byte entry: the descriptor is its second half, the first holds inlined data or nothing.".into());
         if op_own.format() == CqeDataFormat::INLINE_DATA64_SEG {
-            record.put("inline_data", hex(data));
+            inlined(&mut record, data, descriptor, "The data, in the 64 bytes before the descriptor.");
         }
     } else if matches!(op_own.opcode(), CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR) {
         index_fold(&mut record, descriptor);
@@ -47,12 +53,15 @@ fn entry_size(bytes: &[u8]) -> Option<usize> {
     }
     let op_own = |half: &[u8]| OpOwn::from_bits(half.last().copied().unwrap_or(0));
     let inlined = op_own(second).format() == CqeDataFormat::INLINE_DATA64_SEG;
+    if session::is_compressed(first) && first.iter().any(|&b| b != 0) {
+        return Some(64);
+    }
     let alone = first.iter().any(|&b| b != 0) && op_own(first).opcode().name().is_some();
     Some(if inlined || !alone { 128 } else { 64 })
 }
 
 /// What every entry has.
-fn common(record: &mut Record, descriptor: &[u8], op_own: OpOwn) {
+pub fn common(record: &mut Record, descriptor: &[u8], op_own: OpOwn) {
     let cqe: Cqe64Layout = layout(descriptor, 0);
     let opcode = op_own.opcode();
     record.put("cqe_opcode", opcode.0);
@@ -147,12 +156,25 @@ pub fn syndrome_sentence(syndrome: CqeSyndrome) -> String {
 fn signature(descriptor: &[u8]) -> Record {
     let cqe: SigErrCqe = layout(descriptor, 0);
     let mkey = cqe.mkey() >> 8;
-    let mut record =
-        Record::new(Kind::Cqe, format!("A data-integrity check failed on the memory key with index {mkey:#x}."));
+    let parts = [(13, "guard"), (12, "application tag"), (11, "reference tag")];
+    let differs: Vec<&str> =
+        parts.iter().filter(|(bit, _)| cqe.syndrome() >> bit & 1 != 0).map(|(_, name)| *name).collect();
+    let place = if cqe.domain() & 7 == 0 { "on the wire" } else { "in memory" };
+    let what = match differs.as_slice() {
+        [] => String::new(),
+        some => format!(": wrong {} {place}, at offset {}", some.join(" and "), cqe.err_offset()),
+    };
+    let headline = format!("A data-integrity check failed on the memory key with index {mkey:#x}{what}.");
+    let mut record = Record::new(Kind::Cqe, headline);
     record.rows_of(&cqe);
     record.put("syndrome", cqe.syndrome());
+    record.put("differs", differs);
     record.put("mkey_index", mkey);
     record.put("err_offset", cqe.err_offset());
+    record.put("expected_trans_sig", cqe.expected_trans_sig());
+    record.put("actual_trans_sig", cqe.actual_trans_sig());
+    record.put("expected_ref_tag", cqe.expected_ref_tag());
+    record.put("actual_ref_tag", cqe.actual_ref_tag());
     record
         .causes
         .push("Guard, application tag or reference tag in the data differ from what the memory key describes.".into());
@@ -163,12 +185,6 @@ fn signature(descriptor: &[u8]) -> Record {
 fn completed(descriptor: &[u8], op_own: OpOwn) -> Record {
     let cqe: Cqe64Layout = layout(descriptor, 0);
     let opcode = op_own.opcode();
-    if opcode != CqeOpcode::INVALID && op_own.format() == CqeDataFormat::COMPRESSED {
-        return Record::new(
-            Kind::Cqe,
-            "This entry starts a session of compressed entries, which are not decoded here.",
-        );
-    }
     let request = WqeOpcode((cqe.sop_drop_qpn() >> 24) as u8);
     let headline = match opcode {
         CqeOpcode::REQ => format!(
@@ -183,6 +199,10 @@ fn completed(descriptor: &[u8], op_own: OpOwn) -> Record {
         _ => format!("{} {} bytes.", opcode_meaning(opcode), cqe.byte_cnt()),
     };
     let mut record = Record::new(Kind::Cqe, headline);
+    let tagged = matches!(opcode, CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_IMM | CqeOpcode::NO_PACKET);
+    if let Some(sentence) = tagged.then(|| tag::explain(&mut record, descriptor)).flatten() {
+        record.headline = format!("Tag matching. {sentence}");
+    }
     if opcode == CqeOpcode::REQ {
         record.put("wqe_opcode", request.0);
         record.put("wqe_opcode_name", request.name().map_or(Value::Null, Value::from));
@@ -191,19 +211,30 @@ fn completed(descriptor: &[u8], op_own: OpOwn) -> Record {
     record.put("byte_cnt", cqe.byte_cnt());
     record.put("imm_inval_pkey", cqe.imm_inval_pkey());
     record.put("timestamp", cqe.timestamp());
-    let inlined = op_own.format() == CqeDataFormat::INLINE_DATA32_SEG;
-    if inlined {
-        record.put("inline_data", hex(descriptor.get(..32).unwrap_or(&[])));
-        record.row("inline data", hex(descriptor.get(..32).unwrap_or(&[])), "The message, in the first 32 bytes.");
+    let has_data = op_own.format() == CqeDataFormat::INLINE_DATA32_SEG;
+    if has_data {
+        let data = descriptor.get(..32).unwrap_or(&[]);
+        inlined(&mut record, data, descriptor, "The data, in the first 32 bytes.");
     }
     let own = ["srqn_uidx", "sop_drop_qpn", "wqe_counter", "signature", "op_own"];
     for field in Cqe64Layout::FIELDS.iter().filter(|f| f.nested.is_empty() && !own.contains(&f.name)) {
         let value = (field.get)(cqe.words(), 0);
-        if value != 0 && !(inlined && field.bit_offset < 256) {
+        if value != 0 && !(has_data && field.bit_offset < 256) {
             record.row_of::<Cqe64Layout>(field.name, number(value));
         }
     }
     record
+}
+
+/// Data in the entry: as much of it as was transferred.
+fn inlined(record: &mut Record, data: &[u8], descriptor: &[u8], place: &str) {
+    let bytes = layout::<Cqe64Layout>(descriptor, 0).byte_cnt() as usize;
+    let data = data.get(..bytes).unwrap_or(data);
+    record.put("inline_data", hex(data));
+    record.row("inline data", hex(data), place);
+    if bytes > data.len() {
+        record.notes.push(format!("The entry says {bytes} bytes but has room for {}: it is damaged.", data.len()));
+    }
 }
 
 /// The exclusive or of the bytes of an entry and of its CQ index is 0xff in the dumps where the index is known.

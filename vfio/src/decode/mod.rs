@@ -16,11 +16,16 @@ pub mod hex;
 mod mailbox;
 mod messages;
 mod record;
+mod session;
+mod tag;
 mod text;
 
+pub(crate) use command::errno_name;
 pub use error::DecodeError;
 pub use record::{FieldRow, Record};
 pub(crate) use record::{meaning, number, table};
+
+pub use crate::options::{Compress, Layout};
 
 /// What bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -77,23 +82,45 @@ impl Kind {
     }
 }
 
-/// Decodes a text: all dumps in it, and unless `kind` says what the bytes are, all known lines of logs.
+/// What is known of bytes beforehand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// What they are; guessed if `None`.
+    pub kind: Option<Kind>,
+    /// Bytes of a completion queue entry, 64 or 128; guessed if `None`.
+    pub cqe_size: Option<usize>,
+    /// Format of compressed completions: what each has beside its length.
+    pub compress: Option<Compress>,
+    /// Where compressed completions lie.
+    pub layout: Layout,
+}
+
+impl From<Option<Kind>> for Hints {
+    fn from(kind: Option<Kind>) -> Self {
+        Self { kind, ..Self::default() }
+    }
+}
+
+/// Decodes a text: all dumps in it, and unless the hints say what the bytes are, all known lines of logs.
 ///
 /// # Errors
 /// Says what could not be read and where.
-pub fn decode_text(text: &str, kind: Option<Kind>) -> Result<Vec<Record>, DecodeError> {
-    if let Some(kind) = kind.filter(|kind| *kind != Kind::Text) {
-        return decode_dumps(text, Some(kind));
+pub fn decode_text(text: &str, hints: impl Into<Hints>) -> Result<Vec<Record>, DecodeError> {
+    let hints = hints.into();
+    if hints.kind.is_some_and(|kind| kind != Kind::Text) {
+        return decode_dumps(text, &hints);
     }
+    // In the dumps among log text each is a kind of its own.
+    let guess = Hints { kind: None, ..hints };
     let text = without_colours(text);
     let lines: Vec<&str> = text.lines().collect();
     let spots = text::scan(&lines);
     // Without any known line this is a dump, where everything has to be right; or a log that has nothing but a dump.
-    let strict = (spots.is_empty() && kind.is_none()).then(|| decode_dumps(&text, None));
+    let strict = (spots.is_empty() && hints.kind.is_none()).then(|| decode_dumps(&text, &guess));
     if let Some(Ok(records)) = strict {
         return Ok(records);
     }
-    let found = decode_log(&lines, spots);
+    let found = decode_log(&lines, spots, &guess);
     if !found.is_empty() {
         return Ok(found);
     }
@@ -119,19 +146,19 @@ fn without_colours(text: &str) -> Cow<'_, str> {
 }
 
 /// Decodes a text that is all dumps, with perhaps log text between them.
-fn decode_dumps(text: &str, kind: Option<Kind>) -> Result<Vec<Record>, DecodeError> {
+fn decode_dumps(text: &str, hints: &Hints) -> Result<Vec<Record>, DecodeError> {
     let input = hex::read(text)?;
     let many = text.trim().lines().count() > 1;
     let mut records = Vec::new();
     for chunk in &input.chunks {
-        records.append(&mut decode_dump(chunk, kind, many)?);
+        records.append(&mut decode_dump(chunk, hints, many)?);
     }
     passed_over(&mut records, input.text_lines);
     Ok(records)
 }
 
 /// Decodes the known lines and the dumps of a log; the rest is counted.
-fn decode_log(lines: &[&str], spots: Vec<text::Spot>) -> Vec<Record> {
+fn decode_log(lines: &[&str], spots: Vec<text::Spot>, hints: &Hints) -> Vec<Record> {
     let mut known = vec![false; lines.len()];
     for spot in &spots {
         known.iter_mut().skip(spot.begin()).take(spot.span).for_each(|k| *k = true);
@@ -140,7 +167,7 @@ fn decode_log(lines: &[&str], spots: Vec<text::Spot>) -> Vec<Record> {
     let mut dumps = Vec::new();
     let mut rows = 0;
     for chunk in &input.chunks {
-        match decode_dump(chunk, None, true) {
+        match decode_dump(chunk, hints, true) {
             Ok(mut records) => {
                 dumps.append(&mut records);
                 rows += chunk.rows.len();
@@ -167,8 +194,8 @@ fn decode_log(lines: &[&str], spots: Vec<text::Spot>) -> Vec<Record> {
 const NOTEWORTHY: usize = 32;
 
 /// Decodes one dump; `many`: the input has more lines than this.
-fn decode_dump(chunk: &hex::Chunk, kind: Option<Kind>, many: bool) -> Result<Vec<Record>, DecodeError> {
-    let mut found = decode_chunk(&chunk.bytes, kind, chunk.hint, chunk.line)?;
+fn decode_dump(chunk: &hex::Chunk, hints: &Hints, many: bool) -> Result<Vec<Record>, DecodeError> {
+    let mut found = decode_chunk(&chunk.bytes, hints, chunk.hint, chunk.line)?;
     let mut at = 0;
     for (record, used) in &mut found {
         if many {
@@ -204,16 +231,16 @@ fn passed_over(records: &mut [Record], lines: usize) {
 /// Decodes bytes: one structure, or several one behind the other.
 ///
 /// # Errors
-/// When the number of bytes fits nothing, or the bytes look like nothing known and `kind` does not say what they are.
-pub fn decode_bytes(bytes: &[u8], kind: Option<Kind>) -> Result<Vec<Record>, DecodeError> {
-    let found = decode_chunk(bytes, kind, None, 0)?;
+/// When the number of bytes fits nothing, or the bytes look like nothing known and the hints do not say what they are.
+pub fn decode_bytes(bytes: &[u8], hints: impl Into<Hints>) -> Result<Vec<Record>, DecodeError> {
+    let found = decode_chunk(bytes, &hints.into(), None, 0)?;
     Ok(found.into_iter().map(|(record, _)| record).collect())
 }
 
 /// The structures in bytes that lie one behind the other, each with the number of its bytes.
 fn decode_chunk(
     bytes: &[u8],
-    kind: Option<Kind>,
+    hints: &Hints,
     hint: Option<Kind>,
     line: usize,
 ) -> Result<Vec<(Record, usize)>, DecodeError> {
@@ -222,8 +249,9 @@ fn decode_chunk(
     }
     let mut records = Vec::new();
     let mut at = 0;
+    let mut title = session::Title::default();
     while let Some(rest) = bytes.get(at..).filter(|r| !r.is_empty()) {
-        let kind = match kind {
+        let kind = match hints.kind {
             // Blocks that belong to no command before them.
             Some(Kind::Command) if rest.len() >= command::BLOCK && rest.first() != Some(&command::TYPE) => {
                 Kind::Mailbox
@@ -232,7 +260,7 @@ fn decode_chunk(
             None => guess::kind(rest, hint).map_err(|e| e.at(line, at, bytes.len()))?,
         };
         let (record, used) = match kind {
-            Kind::Cqe => cqe::decode(rest),
+            Kind::Cqe => cqe::decode(rest, hints, &mut title),
             Kind::Command => command::decode(rest),
             Kind::Mailbox => mailbox::decode(rest),
             Kind::Eqe => eqe::decode(rest),

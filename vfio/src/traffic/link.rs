@@ -1,16 +1,42 @@
 //! The two ends of a connection on one device, made and taken down.
 
 use mlx5::{
-    AccessFlags, AhAttr, Cq, CqInitAttrEx, Device, DmaBuf, Error, GlobalRoute, Mtu, Pd, Qp, QpAttr, QpAttrMask, QpCap,
-    QpInitAttr, QpState, WcFlags, ibv,
+    AccessFlags, AhAttr, Cq, Device, DmaBuf, Error, GlobalRoute, Mtu, Pd, Qp, QpAttr, QpAttrMask, QpCap, QpInitAttr,
+    QpState, dv, ibv,
 };
 
 /// Bytes up to which a payload travels inside the work request.
 pub const INLINE: u32 = 64;
-/// Most messages in flight.
-pub const MOST_IN_FLIGHT: u32 = 16;
+/// Messages in flight unless another number is asked for.
+const IN_FLIGHT: u32 = 16;
 /// Most memory of one buffer in bytes, unless a single message is longer.
 const BUFFER: u32 = 1 << 20;
+
+/// What the traffic is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Round trips.
+    pub iters: u64,
+    /// Bytes of a message.
+    pub size: u32,
+    /// Where the payloads come from.
+    pub seed: u64,
+    /// Most messages in flight; as many as suit the queues if `None`.
+    pub depth: Option<u32>,
+    /// Each message carries its number as immediate data. Entries that differ in it cannot be compressed.
+    pub numbered: bool,
+    /// Short messages may come in the completion itself.
+    pub scatter_to_cqe: bool,
+}
+
+impl Plan {
+    /// Messages in flight over completion queues of `cqe` entries: each end has a send and a receive outstanding for
+    /// every one of them.
+    pub fn in_flight(&self, cqe: u32) -> u32 {
+        let fits = (cqe / 2).min(BUFFER / self.size);
+        self.depth.unwrap_or(fits.min(IN_FLIGHT)).max(1)
+    }
+}
 
 /// One end: a CQ for its sends and receives, a queue pair, and memory.
 pub struct End {
@@ -38,17 +64,12 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes both ends and connects them.
-    pub fn new(device: &Device, cqe: u32, size: u32) -> Result<Self, Error> {
+    /// Makes both ends, with a completion queue each, and connects them.
+    pub fn new(device: &Device, [a_cq, b_cq]: [Cq; 2], plan: &Plan) -> Result<Self, Error> {
         let pd = ibv::alloc_pd(device)?;
-        let a_cq = ibv::create_cq(device, cqe, 0, None, 0)?;
-        let fields = WcFlags::BYTE_LEN | WcFlags::IMM | WcFlags::QP_NUM;
-        let attr = CqInitAttrEx { cqe, wc_flags: fields, ..CqInitAttrEx::default() };
-        let b_cq = ibv::create_cq_ex(device, &attr)?;
-        // Each end has a send and a receive outstanding for every message in flight.
-        let depth = (a_cq.cqe() / 2).min(BUFFER / size).clamp(1, MOST_IN_FLIGHT);
-        let mut a = End::new(&pd, "A", a_cq, depth, size)?;
-        let mut b = End::new(&pd, "B", b_cq, depth, size)?;
+        let depth = plan.in_flight(a_cq.cqe().min(b_cq.cqe()));
+        let mut a = End::new(&pd, "A", a_cq, depth, plan)?;
+        let mut b = End::new(&pd, "B", b_cq, depth, plan)?;
         a.connect(device, b.qp.qp_num())?;
         b.connect(device, a.qp.qp_num())?;
         Ok(Self { a, b, depth, pd })
@@ -63,11 +84,13 @@ impl Link {
 }
 
 impl End {
-    fn new(pd: &Pd, name: &'static str, cq: Cq, depth: u32, size: u32) -> Result<Self, Error> {
+    fn new(pd: &Pd, name: &'static str, cq: Cq, depth: u32, plan: &Plan) -> Result<Self, Error> {
         let cap =
             QpCap { max_send_wr: depth, max_recv_wr: depth, max_send_sge: 1, max_recv_sge: 1, max_inline_data: INLINE };
-        let qp = ibv::create_qp(pd, &mut QpInitAttr::new(&cq, &cq, cap))?;
-        let bytes = depth as usize * size as usize;
+        let mut init = QpInitAttr::new(&cq, &cq, cap);
+        init.create_flags.set(dv::QpCreateFlags::ALLOW_SCATTER_TO_CQE, plan.scatter_to_cqe);
+        let qp = ibv::create_qp(pd, &mut init)?;
+        let bytes = depth as usize * plan.size as usize;
         let outgoing = pd.alloc_buf(bytes, AccessFlags::empty())?;
         let incoming = pd.alloc_buf(bytes, AccessFlags::LOCAL_WRITE)?;
         Ok(Self { name, cq, qp, outgoing, incoming })

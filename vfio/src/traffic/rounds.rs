@@ -3,11 +3,12 @@
 use std::fmt;
 
 use mlx5::{
-    Cq, Error, PollAttr, PollError, PostError, RecvWr, SendFlags, SendWr, Sge, Wc, WcOpcode, WcStatus, WrOpcode, ibv,
+    Cq, Error, PollAttr, PollError, PostError, RecvWr, SendFlags, SendWr, Sge, Wc, WcFlags, WcOpcode, WcResultFlags,
+    WcStatus, WrOpcode, ibv,
 };
 use mlx5_model::Model;
 
-use super::link::{End, INLINE, Link};
+use super::link::{End, INLINE, Link, Plan};
 
 /// Longest wait for a completion, in nanoseconds of model time.
 const DEADLINE: u64 = 200_000_000;
@@ -120,7 +121,9 @@ impl Stream {
 /// What the completions of an end have said.
 struct Progress {
     end: &'static str,
-    size: u32,
+    plan: Plan,
+    /// What its completions carry.
+    fields: WcFlags,
     sends: Stream,
     receives: Stream,
 }
@@ -131,13 +134,13 @@ struct Done {
     status: WcStatus,
     vendor_err: u32,
     receive: bool,
-    byte_len: u32,
-    number: u32,
+    byte_len: Option<u32>,
+    number: Option<u32>,
 }
 
 impl Progress {
-    fn new(end: &'static str, size: u32) -> Self {
-        Self { end, size, sends: Stream::default(), receives: Stream::default() }
+    fn new(end: &'static str, plan: Plan, fields: WcFlags) -> Self {
+        Self { end, plan, fields, sends: Stream::default(), receives: Stream::default() }
     }
 
     fn take(&mut self, done: &Done) -> Result<(), Failure> {
@@ -148,12 +151,14 @@ impl Progress {
         if !done.receive {
             return self.sends.take(end, queue, wr_id);
         }
-        if done.byte_len != self.size {
-            return Err(Failure::Length { end, iteration: wr_id, want: self.size, got: done.byte_len });
+        let size = self.plan.size;
+        if done.byte_len != self.fields.contains(WcFlags::BYTE_LEN).then_some(size) {
+            return Err(Failure::Length { end, iteration: wr_id, want: size, got: done.byte_len.unwrap_or(0) });
         }
         // The message carries its number: a receive that completes in turn with another message is out of order too.
-        if wr_id == self.receives.done && done.number != wr_id as u32 {
-            return Err(Failure::Order { end, queue, want: wr_id, got: done.number.into() });
+        let numbered = self.plan.numbered && self.fields.contains(WcFlags::IMM);
+        if numbered && wr_id == self.receives.done && done.number != Some(wr_id as u32) {
+            return Err(Failure::Order { end, queue, want: wr_id, got: done.number.unwrap_or(0).into() });
         }
         self.receives.take(end, queue, wr_id)
     }
@@ -170,8 +175,7 @@ impl Progress {
 pub struct Rounds<'a> {
     link: &'a mut Link,
     model: &'a Model,
-    size: u32,
-    seed: u64,
+    plan: Plan,
     a: Progress,
     b: Progress,
     /// Payloads that were compared at both ends.
@@ -179,14 +183,18 @@ pub struct Rounds<'a> {
 }
 
 impl<'a> Rounds<'a> {
-    /// Round trips over a link, with payloads of `size` bytes that follow from `seed`.
-    pub fn new(link: &'a mut Link, model: &'a Model, size: u32, seed: u64) -> Self {
-        Self { link, model, size, seed, a: Progress::new("A", size), b: Progress::new("B", size), verified: 0 }
+    /// The round trips of a plan over a link.
+    pub fn new(link: &'a mut Link, model: &'a Model, plan: &Plan) -> Self {
+        let plan = *plan;
+        // `ibv_poll_cq` gives all fields, whatever was asked for.
+        let a = Progress::new("A", plan, WcFlags::all());
+        let b = Progress::new("B", plan, link.b.cq.wc_flags());
+        Self { link, model, plan, a, b, verified: 0 }
     }
 
-    /// Runs iterations `0..iters`, telling `progress` how many are done.
-    pub fn run(&mut self, iters: u64, mut progress: impl FnMut(u64)) -> Result<(), Failure> {
-        let mut first = 0;
+    /// Runs them, telling `progress` how many are done.
+    pub fn run(&mut self, mut progress: impl FnMut(u64)) -> Result<(), Failure> {
+        let (mut first, iters) = (0, self.plan.iters);
         while first < iters {
             let next = iters.min(first + u64::from(self.link.depth));
             self.burst(first, next)?;
@@ -198,20 +206,21 @@ impl<'a> Rounds<'a> {
 
     /// Iterations `first..next`, all in flight at once.
     fn burst(&mut self, first: u64, next: u64) -> Result<(), Failure> {
-        let payloads: Vec<Vec<u8>> = (first..next).map(|i| payload(self.seed, i, self.size as usize)).collect();
+        let size = self.plan.size;
+        let payloads: Vec<Vec<u8>> = (first..next).map(|i| payload(self.plan.seed, i, size as usize)).collect();
         for end in [&mut self.link.b, &mut self.link.a] {
-            post_receives(end, first, next, self.size)?;
+            post_receives(end, first, next, size)?;
         }
         for (slot, payload) in payloads.iter().enumerate() {
-            self.link.a.outgoing.write(slot * self.size as usize, payload)?;
+            self.link.a.outgoing.write(slot * size as usize, payload)?;
         }
-        post_sends(&mut self.link.a, first, &payloads)?;
+        post_sends(&mut self.link.a, first, &payloads, self.plan.numbered)?;
         self.wait(|a, b| b.lacks(0, next).or_else(|| a.lacks(next, 0)))?;
         let arrived = compare(&self.link.b, first, &payloads)?;
         for (slot, payload) in arrived.iter().enumerate() {
-            self.link.b.outgoing.write(slot * self.size as usize, payload)?;
+            self.link.b.outgoing.write(slot * size as usize, payload)?;
         }
-        post_sends(&mut self.link.b, first, &arrived)?;
+        post_sends(&mut self.link.b, first, &arrived, self.plan.numbered)?;
         self.wait(|a, b| a.lacks(0, next).or_else(|| b.lacks(next, 0)))?;
         compare(&self.link.a, first, &payloads)?;
         self.verified += next - first;
@@ -248,8 +257,8 @@ fn drain(cq: &mut Cq, progress: &mut Progress) -> Result<usize, Failure> {
             status: wc.status,
             vendor_err: wc.vendor_err,
             receive: wc.opcode == WcOpcode::RECV,
-            byte_len: wc.byte_len,
-            number: u32::from_be(wc.imm_data),
+            byte_len: Some(wc.byte_len),
+            number: wc.flags().contains(WcResultFlags::WITH_IMM).then(|| u32::from_be(wc.imm_data)),
         })?;
     }
     Ok(n)
@@ -269,8 +278,8 @@ fn drain_lazily(cq: &mut Cq, progress: &mut Progress) -> Result<usize, Failure> 
             status: entry.status(),
             vendor_err: entry.vendor_err().unwrap_or(0),
             receive: entry.opcode() == Some(WcOpcode::RECV),
-            byte_len: entry.byte_len().unwrap_or(0),
-            number: entry.imm_data().map_or(0, u32::from_be),
+            byte_len: entry.byte_len(),
+            number: entry.imm_data().map(u32::from_be),
         })?;
         n += 1;
         match ibv::next_poll(&mut poller) {
@@ -297,7 +306,7 @@ fn post_receives(end: &mut End, first: u64, next: u64, size: u32) -> Result<(), 
 }
 
 /// Posts the sends of a burst with one doorbell. Short payloads travel in the work request, longer ones in memory.
-fn post_sends(end: &mut End, first: u64, payloads: &[Vec<u8>]) -> Result<(), PostError> {
+fn post_sends(end: &mut End, first: u64, payloads: &[Vec<u8>], numbered: bool) -> Result<(), PostError> {
     let pieces: Vec<[Sge; 1]> = (0_u64..)
         .zip(payloads)
         .map(|(i, p)| slot(end.outgoing.addr(), end.outgoing.lkey(), i, p.len() as u32))
@@ -310,7 +319,11 @@ fn post_sends(end: &mut End, first: u64, payloads: &[Vec<u8>]) -> Result<(), Pos
                 wr_id,
                 sg_list: if inline { &[] } else { sg_list },
                 inline_data: if inline { payload } else { &[] },
-                opcode: WrOpcode::SendWithImm { imm_data: (wr_id as u32).to_be() },
+                opcode: if numbered {
+                    WrOpcode::SendWithImm { imm_data: (wr_id as u32).to_be() }
+                } else {
+                    WrOpcode::Send
+                },
                 send_flags: if inline { SendFlags::SIGNALED | SendFlags::INLINE } else { SendFlags::SIGNALED },
             }
         })
@@ -348,4 +361,20 @@ pub fn payload(seed: u64, iteration: u64, size: usize) -> Vec<u8> {
     }
     bytes.truncate(size);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_differ_by_iteration_and_by_seed_and_fill_their_size() {
+        let mut seen = std::collections::HashSet::new();
+        for (seed, iteration) in (0..4).flat_map(|s| (0..500).map(move |i| (s, i))) {
+            let bytes = payload(seed, iteration, 21);
+            assert_eq!(bytes.len(), 21);
+            assert_eq!(bytes, payload(seed, iteration, 21));
+            assert!(seen.insert(bytes), "seed {seed}, iteration {iteration}");
+        }
+    }
 }

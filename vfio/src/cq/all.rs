@@ -1,0 +1,281 @@
+//! All kinds of completion queues, each with real traffic, as a table.
+
+use std::fmt;
+use std::io::Write;
+
+use clap::ValueEnum;
+use mlx5::{CreateCqFlags, Device, DeviceConfig, Error, ParentDomain, WcFlags, ibv};
+use mlx5_model::{Model, ModelConfig};
+use serde_json::{Value, json};
+
+use super::attr::why;
+use super::report::Kind;
+use super::{Attributes, in_domain, with_errno};
+use crate::cli::{Failure, print_json};
+use crate::decode::{errno_name, table};
+use crate::options::{Compress, Layout, option_name, word};
+use crate::progress::Progress;
+use crate::traffic::{self, Plan};
+
+/// Numbers of entries that are tried: rings of 2, 8, 128 and 1024 slots.
+const CQE: [u32; 4] = [1, 7, 100, 1000];
+/// Bytes of a message.
+const SIZE: u32 = 64;
+/// So many times the completions of a run go around a ring; around a small one more often than the byte by which the
+/// enhanced layout counts laps can count.
+const LAPS: u64 = 3;
+const LAPS_OF_SMALL: u64 = 260;
+/// Most slots of a small ring.
+const SMALL: u64 = 8;
+/// Fewest round trips of a run.
+const FEWEST: u64 = 64;
+
+/// What a combination came to.
+enum Verdict {
+    /// The library or the device refused to create it.
+    Refused(Error),
+    /// Every round trip was verified and nothing was left behind.
+    Clean(Run),
+    /// It was accepted, and then something was wrong.
+    Failed(String),
+}
+
+/// What ran over a queue.
+struct Run {
+    cqe: u32,
+    trips: u64,
+    completions: u64,
+    compressed: u64,
+}
+
+/// Every combination of the options that concern entries.
+fn combinations() -> Vec<Attributes> {
+    let mut formats = vec![None];
+    for &format in Compress::value_variants() {
+        formats.extend(Layout::value_variants().iter().map(|&layout| Some((format, layout))));
+    }
+    let mut all = Vec::new();
+    for (cqe_size, pad) in [(64, false), (64, true), (128, false), (128, true)] {
+        for format in &formats {
+            all.extend(CQE.map(|cqe| Attributes {
+                cqe,
+                cqe_size: Some(cqe_size),
+                pad,
+                compress: format.map(|(format, _)| format.bit().bits()),
+                layout: format.map(|(_, layout)| layout),
+                ..Attributes::default()
+            }));
+        }
+    }
+    all
+}
+
+/// Every other option alone, as it is written on the command line.
+fn others() -> Vec<(String, Attributes)> {
+    let plain = || Attributes { cqe: 100, ..Attributes::default() };
+    let fields = |flags: WcFlags| Attributes { wc_flags: Some(flags.bits()), ..plain() };
+    let clocks = WcFlags::COMPLETION_TIMESTAMP | WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK;
+    let mut all = vec![("--wc-flags 0".into(), fields(WcFlags::empty()))];
+    for (name, flag) in WcFlags::all().iter_names() {
+        all.push((format!("--wc-flags {}", option_name(name)), fields(flag)));
+    }
+    for clock in [WcFlags::COMPLETION_TIMESTAMP, WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK] {
+        let flags = (WcFlags::all() - clocks) | clock;
+        all.push((format!("--wc-flags {:#x}", flags.bits()), fields(flags)));
+    }
+    let behaviours = [CreateCqFlags::SINGLE_THREADED, CreateCqFlags::IGNORE_OVERRUN, CreateCqFlags::all()];
+    for flags in behaviours {
+        let names: Vec<_> = flags.iter_names().map(|(name, _)| option_name(name)).collect();
+        all.push((format!("--flags {}", names.join(",")), Attributes { flags: Some(flags.bits()), ..plain() }));
+    }
+    all.push(("--parent-domain".into(), Attributes { parent_domain: true, ..plain() }));
+    all
+}
+
+/// Tries all of them and prints the tables.
+pub(super) fn run(config: &ModelConfig, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let (combinations, others) = (combinations(), others());
+    let mut progress = Progress::new((combinations.len() + others.len()) as u64, !json);
+    let mut done = 0;
+    let mut attempt = |attributes: Attributes| {
+        let verdict = attempt(config, &attributes);
+        done += 1;
+        progress.set(done);
+        Tried { attributes, verdict }
+    };
+    let kinds: Vec<Tried> = combinations.into_iter().map(&mut attempt).collect();
+    let others: Vec<(String, Tried)> =
+        others.into_iter().map(|(name, attributes)| (name, attempt(attributes))).collect();
+    drop(progress);
+    let counts = Counts::of(kinds.iter().chain(others.iter().map(|(_, tried)| tried)));
+    if json {
+        let combinations: Vec<Value> = kinds.iter().map(Tried::object).collect();
+        let options: Vec<Value> = others
+            .iter()
+            .map(|(name, tried)| {
+                let mut object = tried.object();
+                object["option"] = name.as_str().into();
+                object
+            })
+            .collect();
+        print_json(
+            &json!({ "device": "software model", "combinations": combinations, "options": options,
+            "clean": counts.clean, "refused": counts.refused, "failed": counts.failed }),
+            out,
+        )?;
+    } else {
+        writeln!(out, "Software model of a ConnectX-5 function, no card.\n")?;
+        let head = ["size", "pad", "format", "layout", "cqe", "gives", "round trips", "compressed", "result"];
+        writeln!(out, "{}\n", table(head, kinds.iter().map(Tried::row)))?;
+        writeln!(out, "The other options, each alone:\n")?;
+        let rows = others.iter().map(|(name, tried)| [name.clone(), tried.trips(), tried.result()]);
+        writeln!(out, "{}\n", table(["option", "round trips", "result"], rows))?;
+        writeln!(out, "{} combinations and {} options: {counts}", kinds.len(), others.len())?;
+    }
+    match counts.failed {
+        0 => Ok(()),
+        n => Err(Failure::Job(format!("{n} of {} accepted queues did not run clean", counts.clean + n))),
+    }
+}
+
+/// Tries one on a device of its own.
+fn attempt(config: &ModelConfig, attributes: &Attributes) -> Verdict {
+    let model = Model::new(config.clone());
+    let device = match ibv::open_device(model.clone(), model.clone(), DeviceConfig::default()) {
+        Ok(device) => device,
+        Err(e) => return Verdict::Failed(format!("the device did not come up: {e}")),
+    };
+    let run = |domain: Option<&ParentDomain>| Ok(traffic_over(&model, &device, attributes, domain));
+    let verdict = in_domain(&device, attributes, run).unwrap_or_else(Verdict::Refused);
+    if let Err(left) = traffic::close(&model, device) {
+        return Verdict::Failed(left);
+    }
+    match model.violations().first() {
+        Some(violation) => Verdict::Failed(format!("the driver broke a rule: {violation}")),
+        None => verdict,
+    }
+}
+
+fn traffic_over(model: &Model, device: &Device, attributes: &Attributes, domain: Option<&ParentDomain>) -> Verdict {
+    let created = || Ok([attributes.create(device, domain)?, attributes.create(device, domain)?]);
+    let cqs = match created() {
+        Ok(cqs) => cqs,
+        Err(refused) => return Verdict::Refused(refused),
+    };
+    let [a, b] = &cqs;
+    let kinds = [a, b].map(|cq| cq.query().map(|context| Kind::of(&context)));
+    let (Ok(kind), cqe) = (&kinds[0], a.cqe()) else { return Verdict::Failed("QUERY_CQ failed".into()) };
+    if *kind != attributes.kind() {
+        return Verdict::Failed(format!("entries are of {}", kind.words()));
+    }
+    // Each end has two completions for a round trip.
+    let slots = u64::from(cqe) + 1;
+    let laps = if slots <= SMALL { LAPS_OF_SMALL } else { LAPS };
+    let iters = FEWEST.max(laps * slots / 2);
+    let numbered = attributes.compress.is_none();
+    let plan = Plan { iters, size: SIZE, seed: cqe.into(), depth: None, numbered, scatter_to_cqe: false };
+    let ran = traffic::run(model, device, cqs, &plan, &mut Progress::new(iters, false));
+    if let Some(why) = ran.failure.or(ran.teardown) {
+        return Verdict::Failed(why);
+    }
+    let counts = model.completions();
+    // A message alone in flight has nothing to be compressed with.
+    if attributes.compress.is_some() && ran.in_flight > 1 && counts.compressed == 0 {
+        return Verdict::Failed("not one completion was compressed".into());
+    }
+    Verdict::Clean(Run { cqe, trips: ran.verified, completions: counts.written, compressed: counts.compressed })
+}
+
+/// How many of each verdict there are.
+#[derive(Default)]
+struct Counts {
+    clean: usize,
+    refused: usize,
+    failed: usize,
+}
+
+impl Counts {
+    fn of<'a>(tried: impl Iterator<Item = &'a Tried>) -> Self {
+        let mut counts = Self::default();
+        for Tried { verdict, .. } in tried {
+            match verdict {
+                Verdict::Clean(_) => counts.clean += 1,
+                Verdict::Refused(_) => counts.refused += 1,
+                Verdict::Failed(_) => counts.failed += 1,
+            }
+        }
+        counts
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} run clean, {} are refused", self.clean, self.refused)?;
+        if self.failed == 0 { Ok(()) } else { write!(f, ", {} FAILED", self.failed) }
+    }
+}
+
+/// A queue that was tried.
+struct Tried {
+    attributes: Attributes,
+    verdict: Verdict,
+}
+
+impl Tried {
+    fn of_run(&self, text: fn(&Run) -> String) -> String {
+        if let Verdict::Clean(run) = &self.verdict { text(run) } else { "-".into() }
+    }
+
+    fn trips(&self) -> String {
+        self.of_run(|run| run.trips.to_string())
+    }
+
+    fn result(&self) -> String {
+        match &self.verdict {
+            Verdict::Clean(_) => "runs clean".into(),
+            Verdict::Refused(error) => with_errno(*error),
+            Verdict::Failed(why) => format!("FAILED: {why}"),
+        }
+    }
+
+    fn row(&self) -> [String; 9] {
+        let kind = self.attributes.kind();
+        let (format, layout) = kind.compressed.map_or(("-".into(), "-".into()), |(f, l)| (word(f), word(l)));
+        [
+            kind.cqe_size.to_string(),
+            if kind.padded { "yes" } else { "no" }.into(),
+            format,
+            layout,
+            self.attributes.cqe.to_string(),
+            self.of_run(|run| run.cqe.to_string()),
+            self.trips(),
+            self.of_run(|run| format!("{} of {}", run.compressed, run.completions)),
+            self.result(),
+        ]
+    }
+
+    fn object(&self) -> Value {
+        let mut object = json!({ "asked_cqe": self.attributes.cqe });
+        self.attributes.kind().put(&mut object);
+        match &self.verdict {
+            Verdict::Clean(run) => {
+                object["result"] = "clean".into();
+                object["cqe"] = run.cqe.into();
+                object["round_trips"] = run.trips.into();
+                object["completions"] = run.completions.into();
+                object["compressed"] = run.compressed.into();
+            }
+            Verdict::Refused(error) => {
+                object["result"] = "refused".into();
+                object["errno"] = error.errno().into();
+                object["errno_name"] = errno_name(error.errno()).into();
+                object["error"] = why(*error).into();
+            }
+            Verdict::Failed(why) => {
+                object["result"] = "failed".into();
+                object["error"] = why.as_str().into();
+            }
+        }
+        object
+    }
+}

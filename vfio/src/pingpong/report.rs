@@ -1,0 +1,137 @@
+//! What the round trips came to, for people and programs.
+
+use std::io::Write;
+use std::time::Duration;
+
+use mlx5::device::CommandTrace;
+use serde_json::{Value, json};
+
+use super::{Fault, Outcome, PingpongArgs};
+use crate::cli::Failure;
+use crate::decode::table;
+
+pub(super) fn object(
+    args: &PingpongArgs,
+    o: &Outcome,
+    trace: &[CommandTrace],
+    violations: &[String],
+    error: Option<&str>,
+) -> Value {
+    let ran = &o.ran;
+    let mut object = json!({
+        "device": "software model; its times are not a card's",
+        "firmware": o.firmware,
+        "iters": args.iters,
+        "size": args.size,
+        "seed": args.seed,
+        "verified": ran.verified,
+        "violations": violations.len(),
+        "violation_list": violations,
+        "commands": trace.len(),
+        "cq": { "cqe": o.cqe },
+        "completions": o.counts.written,
+        "compressed": o.counts.compressed,
+        "sessions": o.counts.sessions,
+        "inlined": o.counts.inlined,
+        "in_flight": ran.in_flight,
+        "elapsed_ns": ran.elapsed.as_nanos() as u64,
+        "teardown": ran.teardown.as_deref().unwrap_or("clean"),
+        "fault": args.fault.map(Fault::name),
+        "error": error,
+    });
+    if let Some(kind) = o.kind {
+        kind.put(&mut object["cq"]);
+    }
+    if args.trace {
+        let rows = trace.iter().map(|c| json!({ "name": name(c), "status": status(c), "ns": c.duration }));
+        object["trace"] = rows.collect();
+    }
+    object
+}
+
+pub(super) fn text(
+    args: &PingpongArgs,
+    o: &Outcome,
+    trace: &[CommandTrace],
+    violations: &[String],
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    if args.trace {
+        let rows = trace.iter().map(|c| [name(c), status(c), time_of(Duration::from_nanos(c.duration))]);
+        writeln!(out, "\n{}\n", table(["command", "status", "model time"], rows))?;
+    }
+    let (ran, counts) = (&o.ran, &o.counts);
+    let time = match ran.elapsed.checked_div(ran.verified.try_into().unwrap_or(u32::MAX)) {
+        Some(each) => format!("{}, {} a round trip", time_of(ran.elapsed), time_of(each)),
+        None => time_of(ran.elapsed),
+    };
+    let teardown = ran.teardown.as_deref().unwrap_or("clean, all memory given back");
+    let mut polled = format!("{} completions", counts.written);
+    if counts.compressed != 0 || args.entries.compress.is_some() {
+        polled += &format!(", {} of them compressed, in {} sessions", counts.compressed, counts.sessions);
+    }
+    if counts.inlined != 0 || args.entries.inline_cqe {
+        polled += &format!(", {} with data in the entry", counts.inlined);
+    }
+    let mut rows = vec![("firmware", o.firmware.clone())];
+    if let Some(kind) = o.kind {
+        rows.push(("queues", format!("2 RC queue pairs, 2 CQs of {}", counted(o.cqe, "entry", "entries"))));
+        rows.push(("entries", kind.words()));
+    }
+    rows.extend([
+        (
+            "messages",
+            format!("{}, {} in flight, seed {}", counted(args.size, "byte", "bytes"), ran.in_flight, args.seed),
+        ),
+        ("verified", format!("{} of {} round trips, compared byte for byte at both ends", ran.verified, args.iters)),
+        ("polled", polled),
+        ("time", time),
+        ("commands", trace.len().to_string()),
+        ("violations", violations.len().to_string()),
+        ("teardown", teardown.to_string()),
+    ]);
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, value) in rows {
+        writeln!(out, "  {name:width$}  {value}")?;
+    }
+    for violation in violations {
+        writeln!(out, "  violation: {violation}")?;
+    }
+    Ok(())
+}
+
+fn name(command: &CommandTrace) -> String {
+    command.opcode.to_string()
+}
+
+fn status(command: &CommandTrace) -> String {
+    command.result.map_or_else(|e| e.to_string(), |()| "ok".to_string())
+}
+
+fn counted(n: u32, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+fn time_of(time: Duration) -> String {
+    if time < Duration::from_millis(10) {
+        format!("{:.2} us", time.as_nanos() as f64 / 1e3)
+    } else if time < Duration::from_secs(10) {
+        format!("{:.2} ms", time.as_micros() as f64 / 1e3)
+    } else {
+        format!("{:.2} s", time.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        let times = [(1, "0.00 us"), (9_999_000, "9999.00 us"), (10_000_000, "10.00 ms"), (10_650_000_000, "10.65 s")];
+        for (ns, written) in times {
+            assert_eq!(time_of(Duration::from_nanos(ns)), written);
+        }
+        assert_eq!([1, 2].map(|n| counted(n, "byte", "bytes")), ["1 byte", "2 bytes"]);
+    }
+}
