@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod device;
+mod hostile;
 mod inline;
 mod laps;
+mod minis;
 mod sessions;
 mod threads;
 mod writer;
