@@ -138,10 +138,8 @@ impl Naive<'_> {
                 break;
             }
             let count = u64::from(u32::from_be_bytes(entry[44..48].try_into().unwrap()));
-            if entry[63] & COMPRESSED != COMPRESSED {
-                out.push(Expected::full(entry, 1));
-                taken += 1;
-            } else if !TITLES.contains(&opcode) || count < 2 || count > self.entries - taken {
+            let title = TITLES.contains(&opcode) && (2..=self.entries - taken).contains(&count);
+            if entry[63] & COMPRESSED != COMPRESSED || !title {
                 out.push(Expected::full(entry, 1));
                 taken += 1;
             } else {

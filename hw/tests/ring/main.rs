@@ -7,6 +7,7 @@ mod hostile;
 mod inline;
 mod laps;
 mod minis;
+mod reports;
 mod sessions;
 mod threads;
 mod writer;
