@@ -13,6 +13,8 @@ pub(crate) const TYPE_ATOMIC: u16 = 3;
 pub(crate) const TYPE_ROCE: u16 = 4;
 /// The byte of the atomic page whose two top bits are `atomic_req_8B_endianness_mode`.
 const ATOMIC_MODE_AT: usize = 0x8;
+/// `qp_ts_format` of the RoCE page.
+const QP_TS_FORMAT: usize = 0x3 * 8 + 6;
 
 /// One capability of the general page: byte, bit in it, width; current and maximum value.
 struct Cap {
@@ -107,6 +109,12 @@ impl Caps {
     /// Whether the results of atomics are scattered in the host's byte order; big-endian as they come off the wire if not.
     pub(crate) fn atomic_results_in_host_order(&self) -> bool {
         self.atomic.as_ref().is_some_and(|page| bits(page, ATOMIC_MODE_AT * 8, 2) == 1)
+    }
+
+    /// Whether queue pairs may have their completions stamped in real time: RoCE's page says so, where there is one.
+    pub(crate) fn real_time_qps(&self) -> bool {
+        let page = self.roce.as_ref().map(|page| bits(page, QP_TS_FORMAT, 2));
+        page.unwrap_or_else(|| self.current("sq_ts_format")) != 0
     }
 
     /// Puts an atomic page in force: only the endianness mode can be changed, and a driver may send the rest as zeros, as
@@ -237,7 +245,7 @@ fn atomic_page() -> Vec<u8> {
 
 fn roce_page(config: &CapConfig) -> Vec<u8> {
     let mut page = vec![0; CAP_BYTES];
-    put_bits(&mut page, 0x3 * 8 + 6, 2, ts_format(config)); // qp_ts_format
+    put_bits(&mut page, QP_TS_FORMAT, 2, ts_format(config));
     put_bits(&mut page, 0x11 * 8 + 4, 4, 6); // l3_type: IPv4 and IPv6
     put_bits(&mut page, 0x13 * 8, 8, 4); // roce_version: v2
     put_bits(&mut page, 0x16 * 8, 16, 4791); // r_roce_dest_udp_port

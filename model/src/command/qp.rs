@@ -5,7 +5,7 @@ use super::ring::{check_buffer, check_record};
 use crate::bytes::{be24, be32, bits, put_bits, put64};
 use crate::data;
 use crate::device::Device;
-use crate::objects::{Qp, QpState, ScatterToCqe};
+use crate::objects::{Qp, QpState, ScatterToCqe, TS_REAL_TIME};
 
 type Done = Result<(), Reject>;
 
@@ -94,9 +94,23 @@ fn check(dev: &Device, qp: &Qp) -> Done {
     if caps.current("cqe_version") == 1 && qp.user_index == 0xff_ffff {
         return Err(Reject::QpUserIndex);
     }
+    check_clock(dev, qp)?;
     check_scatter_to_cqe(dev, qp.scatter_req, qp.cqn_send)?;
     check_scatter_to_cqe(dev, qp.scatter_res, qp.cqn_recv)?;
     check_path_state(qp)
+}
+
+/// The clock of the time stamps. A queue in real time takes completions in real time only; others take both, since Linux sets
+/// the format of queue pairs and leaves that of completion queues alone.
+fn check_clock(dev: &Device, qp: &Qp) -> Done {
+    if qp.ts_format() > TS_REAL_TIME {
+        return Err(Reject::QpTimestamp);
+    }
+    if qp.real_time() {
+        return if dev.hca.caps.real_time_qps() { Ok(()) } else { Err(Reject::QpRealTime) };
+    }
+    let wants_real_time = |cqn| dev.objects.cqs.get(&cqn).is_some_and(|cq| cq.real_time);
+    if wants_real_time(qp.cqn_send) || wants_real_time(qp.cqn_recv) { Err(Reject::QpClock) } else { Ok(()) }
 }
 
 /// 64 bytes of data need entries of 128: Linux chooses the size of the data by that of the entries.

@@ -165,6 +165,9 @@ rejects! {
     CqMiniStride = BAD_PARAM, 0x4d_006c, "minis with checksum and stride index without their capability";
     CqMiniHeaders = BAD_PARAM, 0x4d_006d, "minis with header types without their capability";
     CqCollapsed = BAD_PARAM, 0x4d_006e, "a collapsed CQ cannot be compressed";
+    QpTimestamp = BAD_PARAM, 0x4d_006f, "ts_format is not a format";
+    QpRealTime = BAD_PARAM, 0x4d_0070, "ts_format real time without its capability";
+    QpClock = BAD_PARAM, 0x4d_0071, "a CQ in real time, and a ts_format that is not";
 }
 
 /// What a syndrome of the model means, in words; `None` for a syndrome that it never gives.

@@ -90,6 +90,8 @@ pub(crate) struct Completion {
     pub(crate) solicited: bool,
     /// When it came about, in nanoseconds of model time.
     pub(crate) at: u64,
+    /// It is stamped with the time of day instead of the free-running clock.
+    pub(crate) real_time: bool,
     /// The payload, if it comes with the completion. One in error has none.
     pub(crate) inline: Option<Inline>,
 }

@@ -103,9 +103,13 @@ fn present(dev: &Device, cqn: u32) -> Result<Cq, DmaFault> {
     dev.objects.cqs.get(&cqn).cloned().ok_or(DmaFault::Blocked)
 }
 
+fn timestamp(dev: &Device, completion: &Completion) -> u64 {
+    if completion.real_time { super::real_time(dev, completion.at) } else { super::free_running(completion.at) }
+}
+
 fn write_whole(dev: &mut Device, cqn: u32, completion: &Completion) -> Result<(), DmaFault> {
     let cq = present(dev, cqn)?;
-    let mut entry = completion.encode(super::timestamp(dev, &cq, completion.at));
+    let mut entry = completion.encode(timestamp(dev, completion));
     slot::own_and_sign(&cq, cq.producer, &mut entry.descriptor);
     slot::put(dev, &cq, cq.producer, &entry)?;
     cq::wrote(dev, cqn, 1, completion.counts_as_solicited());
@@ -117,7 +121,7 @@ fn write_whole(dev: &mut Device, cqn: u32, completion: &Completion) -> Result<()
 fn write_basic(dev: &mut Device, cqn: u32, minis: MiniFormat, all: &[Completion]) -> Result<(), DmaFault> {
     let cq = present(dev, cqn)?;
     let Some(first) = all.first() else { return Ok(()) };
-    let title = first.encode(super::timestamp(dev, &cq, first.at));
+    let title = first.encode(timestamp(dev, first));
     let minis: Vec<Mini> = all.iter().map(|completion| session::mini(minis, completion)).collect();
     session::put_basic(dev, &cq, title, &minis, slot::own_and_sign)?;
     cq::wrote(dev, cqn, all.len() as u32, first.solicited);

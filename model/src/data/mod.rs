@@ -25,7 +25,7 @@ mod wqe;
 use std::collections::BTreeMap;
 
 use crate::device::Device;
-use crate::objects::{Cq, QpState};
+use crate::objects::QpState;
 
 pub use fault::DataFault;
 pub(crate) use gather::settle;
@@ -117,12 +117,8 @@ pub(crate) fn free_running(ns: u64) -> u64 {
 /// segment.
 pub(crate) fn real_time(dev: &Device, ns: u64) -> u64 {
     const SECOND: u64 = 1_000_000_000;
-    dev.config.epoch_s.wrapping_add(ns / SECOND) << 32 | ns % SECOND
-}
-
-/// The time stamp at `ns` of model time in the format of a completion queue.
-fn timestamp(dev: &Device, cq: &Cq, ns: u64) -> u64 {
-    if cq.real_time { real_time(dev, ns) } else { free_running(ns) }
+    let seconds = dev.config.epoch_s.wrapping_add(ns / SECOND);
+    (seconds << 32) | (ns % SECOND)
 }
 
 /// A timer has run out.

@@ -158,6 +158,7 @@ fn advance(dev: &mut Device, qpn: u32) -> Option<Completion> {
         src_qpn: 0,
         solicited: false,
         at,
+        real_time: qp.real_time(),
         inline: None,
     })
 }

@@ -18,7 +18,7 @@ pub(crate) struct Cq {
     pub(crate) padded: bool,
     /// `cqe_comp_en`, and how.
     pub(crate) compression: Option<Compression>,
-    /// `cq_timestamp_format` 2: entries carry the time of day instead of the free-running clock.
+    /// `cq_timestamp_format` 2: its entries are stamped with the time of day.
     pub(crate) real_time: bool,
     /// `cc`: collapsed, every completion goes to the first entry.
     pub(crate) collapsed: bool,

@@ -140,6 +140,9 @@ pub(crate) struct Qp {
     pub(crate) rq_consumer: u16,
 }
 
+/// `ts_format` real time.
+pub(crate) const TS_REAL_TIME: u64 = 2;
+
 impl Qp {
     /// Reads a context and the page list behind it, as CREATE_QP carries them.
     pub(crate) fn decode(context: &[u8], pages: &[u8]) -> Self {
@@ -197,6 +200,16 @@ impl Qp {
             rq_consumer: self.rq_consumer,
             ..fresh
         };
+    }
+
+    /// `ts_format`: 0 free running, 1 the default, 2 real time.
+    pub(crate) fn ts_format(&self) -> u64 {
+        bits(&self.context, 0x58, 2)
+    }
+
+    /// Whether its completions are stamped with the time of day.
+    pub(crate) fn real_time(&self) -> bool {
+        self.ts_format() == TS_REAL_TIME
     }
 
     /// Whether it has a receive queue of its own.

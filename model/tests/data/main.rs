@@ -1,9 +1,12 @@
 //! The data path of the model, driven by raw bytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod blocks;
+mod by_hand;
 #[path = "../common/bytes.rs"]
 mod bytes;
 mod causes;
+mod clocks;
 mod completions;
 mod connections;
 mod depth;
@@ -16,6 +19,8 @@ mod one_sided;
 mod qp;
 mod raw;
 mod rdma;
+mod sessions;
+mod squeeze;
 mod threads;
 mod violations;
 mod wqe;

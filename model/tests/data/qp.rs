@@ -35,6 +35,8 @@ pub struct QpWish {
     /// `cs_req`, `cs_res`: data in the requester's, the responder's completions.
     pub scatter_req: u8,
     pub scatter_res: u8,
+    /// 0 free running, 1 the default, 2 real time.
+    pub ts_format: u8,
 }
 
 impl Default for QpWish {
@@ -58,6 +60,7 @@ impl Default for QpWish {
             log_rra: 2,
             scatter_req: 0,
             scatter_res: 0,
+            ts_format: 0,
         }
     }
 }
@@ -96,6 +99,7 @@ impl Rdma {
         put(qpc, 1381, 3, 0);
         put(qpc, 1584, 8, wish.scatter_req.into());
         put(qpc, 1592, 8, wish.scatter_res.into());
+        put(qpc, 88, 2, wish.ts_format.into());
         let out = self.raw.try_command(0x500, 0, &body, 16);
         if out[0] != 0 {
             return Err((out[0], get(&out, 32, 32)));

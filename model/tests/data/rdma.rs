@@ -33,6 +33,9 @@ pub struct CqWish {
     pub ignore_overrun: bool,
 }
 
+/// Bytes of a completion ring before anything is written, but for the last two of each entry.
+pub const OLD: u8 = 0xee;
+
 pub struct Cq {
     pub cqn: u32,
     pub mem: DmaMem,
@@ -118,10 +121,16 @@ impl Rdma {
     }
 
     pub fn cq(&self, wish: CqWish) -> Cq {
+        self.cq_as(wish, |_| ())
+    }
+
+    /// As [`cq`](Self::cq); `change` has the last word on the context.
+    pub fn cq_as(&self, wish: CqWish, change: impl Fn(&mut [u8])) -> Cq {
         let bytes = wish.entry << wish.log_size;
         let (mem, record) = (self.alloc(bytes), self.alloc(64));
         for i in 0..1 << wish.log_size {
-            store(&mem, (i + 1) * wish.entry - 1, &[0xf0]);
+            store(&mem, i * wish.entry, &vec![OLD; wish.entry - 2]);
+            store(&mem, (i + 1) * wish.entry - 2, &[0xff, 0xf0]);
         }
         let mut body = pages_body(264, &mem);
         let cqc = &mut body[8..72];
@@ -131,6 +140,7 @@ impl Rdma {
         put(cqc, 104, 24, self.uar.into());
         put(cqc, 184, 8, self.comp_eq.eqn.into());
         put(cqc, 448, 64, record.iova());
+        change(cqc);
         let out = self.raw.command(0x400, 0, &body, 16);
         Cq { cqn: get(&out, 72, 24) as u32, mem, record, wish, ci: 0 }
     }
