@@ -8,7 +8,7 @@ use mlx5::{PollAttr, PollError, RecvWr, SendFlags, SendWr, Wc, WcStatus, WrOpcod
 use super::{
     COUNTER, Entries, OPCODE, allowing, assert_success, bytes, connected, next, post_recv, send_bytes, settle,
 };
-use super::{fill, untouched};
+use super::{cq_of, fill, untouched};
 use crate::support::{Pair, SIZES};
 
 /// A receive with room for 48 bytes that a message of no bytes uses up: what lies in its entry is up to the test.
@@ -84,7 +84,7 @@ fn a_format_that_cannot_be_is_an_error_of_the_entry_and_nothing_is_written() {
 
 #[test]
 fn data_for_a_queue_that_does_not_allow_it_is_an_error_of_the_entry() {
-    let mut p = connected(128, SIZES, QpCreateFlags::empty());
+    let mut p = connected(|dev| cq_of(dev, 63, 128), SIZES, QpCreateFlags::empty());
     fill(&p);
     let entries = Entries::of(&p.port, &p.cq[1]);
     for (n, format) in [1, 2].into_iter().enumerate() {

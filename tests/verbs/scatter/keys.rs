@@ -140,3 +140,36 @@ fn a_buffer_that_could_not_be_deregistered_goes_on_being_written() {
     assert_eq!(status(&mut p, &mut 1, &[piece]), WcStatus::LOC_PROT_ERR);
     p.end();
 }
+
+/// Memory that the device keeps because its key could not be destroyed is nobody's any more, until a reset frees it.
+#[test]
+fn memory_that_the_device_keeps_is_not_written() {
+    let mut p = allowing(64, SIZES);
+    let mut memory = vec![FILL; 4096].into_boxed_slice();
+    let start = NonNull::from(&mut memory[..]).cast::<u8>();
+    // SAFETY: no reference to the memory is made until the device was reset, and it lives longer.
+    let mr = unsafe { p.pd.reg_mr(start, 4096, AccessFlags::LOCAL_WRITE) }.unwrap();
+    let buf = p.pd.alloc_buf(4096, AccessFlags::LOCAL_WRITE).unwrap();
+    let books = p.port.clone();
+    let kept = books.words(books.iova(buf.addr()), 6);
+    let pieces = [
+        Sge { addr: buf.addr(), length: 32, lkey: buf.lkey() },
+        Sge { addr: start.as_ptr() as u64, length: 32, lkey: mr.lkey() },
+    ];
+    // DESTROY_MKEY.
+    let (at, effect) = (Match::Every(0x202), Effect::Status { status: 0x5, syndrome: 1 });
+    p.port.model.inject(Fault::Command { at, effect });
+    drop((buf, mr));
+    p.port.model.clear_faults();
+    assert_eq!(p.dev.leaked().len(), 2);
+    for (n, piece) in pieces.into_iter().enumerate() {
+        assert_eq!(status(&mut p, &mut (n as u64), &[piece]), WcStatus::LOC_PROT_ERR);
+    }
+    assert!(kept.iter().all(|word| word.load(std::sync::atomic::Ordering::Relaxed) == 0));
+    let Pair { port, dev, pd, cq, qp, buf } = p;
+    drop((pd, cq, qp, buf));
+    // The domain still has keys, so the device does not let go of it; closing resets it.
+    let _ = dev.close();
+    port.model.take_violations();
+    assert!(memory.iter().all(|byte| *byte == FILL));
+}

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use mlx5::dv::CqeCompLayout::{Basic, Enhanced};
+use mlx5::dv::{CqInitAttr, CqInitAttrMask, CqeCompResFormat};
 use mlx5::{AccessFlags, QpInitAttr, RecvWr, SendFlags, SendWr, Sge, Wc, WcStatus};
 
 use super::{ALLOW, FILL, allowing, assert_success, bytes, next, post_recv, send_bytes, settle, untouched};
@@ -173,4 +175,42 @@ fn a_poller_copies_as_it_moves_on() {
     drop(poller);
     (0..4).for_each(|n| assert_success(&next(&mut p, 0), n));
     p.end();
+}
+
+/// With compression, only entries without data are put together; what lies between sessions is copied as ever.
+#[test]
+fn data_and_compressed_sessions_share_a_cq() {
+    for (size, layout) in [(64, Basic), (128, Basic), (64, Enhanced), (128, Enhanced)] {
+        let make = |dev: &mlx5::Device| {
+            let mask = CqInitAttrMask::COMPRESSED_CQE | CqInitAttrMask::CQE_SIZE | CqInitAttrMask::CQE_COMP_LAYOUT;
+            let dv = CqInitAttr {
+                comp_mask: mask,
+                cqe_comp_res_format: CqeCompResFormat::HASH,
+                cqe_size: size,
+                cqe_comp_layout: layout,
+                ..Default::default()
+            };
+            dev.dv_create_cq(&mlx5::CqInitAttrEx { cqe: 63, ..Default::default() }, &dv).unwrap()
+        };
+        let mut p = super::allowing_on(make, SIZES);
+        for round in 0..20 {
+            let lens: Vec<usize> = (0..12).map(|n| [100, 200, 24, 100, 300, 300, 0, 60][(7 * round + n) % 8]).collect();
+            for (n, len) in lens.iter().enumerate() {
+                let to = p.sge(1, 400 * n, 400);
+                post_recv(&mut p.qp[1], n as u64, &[to]);
+                p.buf[0].write(400 * n, &bytes(round + n, *len)).unwrap();
+                let sg_list = &[p.sge(0, 400 * n, *len)];
+                let send_flags = SendFlags::SIGNALED;
+                p.qp[0].post_send(&[SendWr { wr_id: n as u64, sg_list, send_flags, ..Default::default() }]).unwrap();
+            }
+            settle(&p);
+            for (n, len) in lens.iter().enumerate() {
+                let wc = next(&mut p, 1);
+                assert_success(&wc, n as u64);
+                assert_eq!((wc.byte_len as usize, p.bytes(1, 400 * n, *len)), (*len, bytes(round + n, *len)));
+                assert_success(&next(&mut p, 0), n as u64);
+            }
+        }
+        p.end();
+    }
 }

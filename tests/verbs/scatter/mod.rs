@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mlx5::dv::{CqInitAttr, CqInitAttrMask, QpCreateFlags};
 use mlx5::hw::be::Be32;
-use mlx5::{Cq, Qp, QpCap, QpInitAttr, RecvWr, SendFlags, SendWr, Sge, Wc, WcStatus};
+use mlx5::{Cq, Device, Qp, QpCap, QpInitAttr, RecvWr, SendFlags, SendWr, Sge, Wc, WcStatus};
 use mlx5_model::ModelConfig;
 
 use crate::support::{self, BUF, Pair, Port, REMOTE, connect, pattern, poll_n};
@@ -21,16 +21,21 @@ pub const FILL: u8 = 0xa5;
 
 /// Two connected queue pairs that allow data in completions, of `size` bytes each, with buffers full of [`FILL`].
 pub fn allowing(size: u16, cap: QpCap) -> Pair {
-    let p = connected(size, cap, ALLOW);
+    allowing_on(|dev| cq_of(dev, 63, size), cap)
+}
+
+/// The same with CQs of any kind.
+pub fn allowing_on(make: impl Fn(&Device) -> Cq, cap: QpCap) -> Pair {
+    let p = connected(make, cap, ALLOW);
     fill(&p);
     p
 }
 
 /// The same with any flags; buffers are zero.
-pub fn connected(size: u16, cap: QpCap, create_flags: QpCreateFlags) -> Pair {
+pub fn connected(make: impl Fn(&Device) -> Cq, cap: QpCap, create_flags: QpCreateFlags) -> Pair {
     let (port, dev) = support::open_with(ModelConfig::default());
     let pd = dev.alloc_pd().unwrap();
-    let cq = [(); 2].map(|()| cq_of(&dev, 63, size));
+    let cq = [make(&dev), make(&dev)];
     let make = |cq: &Cq| pd.create_qp(&mut QpInitAttr { create_flags, ..QpInitAttr::new(cq, cq, cap) }).unwrap();
     let mut qp = [make(&cq[0]), make(&cq[1])];
     let numbers = [qp[0].qp_num(), qp[1].qp_num()];
@@ -40,7 +45,7 @@ pub fn connected(size: u16, cap: QpCap, create_flags: QpCreateFlags) -> Pair {
     Pair { port, dev, pd, cq, qp, buf }
 }
 
-pub fn cq_of(dev: &mlx5::Device, cqe: u32, size: u16) -> Cq {
+pub fn cq_of(dev: &Device, cqe: u32, size: u16) -> Cq {
     let dv = CqInitAttr { comp_mask: CqInitAttrMask::CQE_SIZE, cqe_size: size, ..Default::default() };
     dev.dv_create_cq(&mlx5::CqInitAttrEx { cqe, ..Default::default() }, &dv).unwrap()
 }
