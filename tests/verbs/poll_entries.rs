@@ -127,9 +127,36 @@ fn opcodes_that_nothing_has_are_told() {
 #[test]
 fn an_entry_of_a_queue_that_nobody_knows_is_told() {
     let mut p = pair();
-    for index in [0x40, 0xff_fffe] {
+    // The last one is no queue's: to firmware it means that there is none.
+    for index in [0x40, 0xff_fffe, 0xff_ffff] {
         let told = around(&mut p, |ring, n| ring.change(n, 8, 0xff_ffff, index));
         both_told(&told, |e| matches!(e, PollError::UnknownQueue { user_index, .. } if user_index == index));
+    }
+    p.end();
+}
+
+/// The error that `poll_cq` found behind good entries comes from whatever polls next, before anything else, and once.
+#[test]
+fn an_error_that_waits_comes_first_and_once_from_either_way_of_polling() {
+    let mut p = pair();
+    let ring = Ring::of(&p.port, &p.cq[0]);
+    for round in 0..4_u64 {
+        complete(&mut p, 0, 5);
+        ring.change(5 * round + 2, 15, 0xf0, 0x70);
+        assert_eq!(ids(&mut p.cq[0]), [0, 1]);
+        // Of no use to those who ask wrongly or for nothing: they get what they would have got.
+        assert_eq!(p.cq[0].start_poll(&mlx5::PollAttr { comp_mask: 1 }).err(), Some(PollError::InvalidAttr));
+        let error = if round % 2 == 0 {
+            p.cq[0].start_poll(&POLL).map(drop).unwrap_err()
+        } else {
+            p.cq[0].poll_cq(&mut [Wc::default()]).unwrap_err()
+        };
+        assert!(matches!(error, PollError::UnknownOpcode { opcode: 7, .. }));
+        let poller = p.cq[0].start_poll(&POLL).unwrap();
+        assert_eq!(poller.completion().wr_id(), 3);
+        drop(poller);
+        assert_eq!(ids(&mut p.cq[0]), [4]);
+        ids(&mut p.cq[1]);
     }
     p.end();
 }

@@ -4,6 +4,7 @@ use mlx5::{Cq, CqInitAttrEx, CqInitAttrMask, CreateCqFlags, Device, PollError, Q
 use mlx5_model::ModelConfig;
 
 use crate::cq_semantics::{POLL, Ring, complete, ids};
+use crate::poll_sessions::kinds;
 use crate::support::{Pair, SIZES, pair_with};
 
 fn careless(dev: &Device, cqe: u32) -> Cq {
@@ -94,4 +95,41 @@ fn two_laps_behind_the_last_lap_is_delivered() {
     send(&mut p, 40, 8);
     assert_eq!(ids(&mut p.cq[0]), (40..48).collect::<Vec<_>>());
     p.end();
+}
+
+/// The same with sessions, some of them overwritten while they were open: no panic, nothing that was not posted.
+#[test]
+fn a_poller_of_sessions_that_was_lapped_gets_nothing_that_was_not_posted() {
+    let cap = QpCap { max_send_wr: 512, max_recv_wr: 512, ..SIZES };
+    for kind in kinds() {
+        for batch in [1, 3, 5, 64] {
+            let make = |d: &Device, cqe| {
+                let mut attr = crate::cq_create::Attr::default();
+                attr.ex.cqe = cqe;
+                (attr.ex.comp_mask, attr.ex.flags) = (CqInitAttrMask::FLAGS, CreateCqFlags::IGNORE_OVERRUN);
+                attr.compress(kind.format.bits());
+                attr.layout(kind.layout);
+                attr.size(kind.cqe_size);
+                attr.create(d).unwrap()
+            };
+            let mut p = pair_with(ModelConfig::default(), 15, cap, make);
+            let mut posted = 0;
+            for n in [6, 5, 17, 3, 33, 40, 1, 16, 16, 32, 9] {
+                let send = |wr_id| SendWr { wr_id, send_flags: SendFlags::SIGNALED, ..Default::default() };
+                p.qp[1].post_recv(&vec![RecvWr::default(); n as usize]).unwrap();
+                p.qp[0].post_send(&(posted..posted + n).map(send).collect::<Vec<_>>()).unwrap();
+                p.port.model.step(1_000_000);
+                posted += n;
+                // Part of it, so that sessions are open when the device goes on over them.
+                let mut wcs = vec![Wc::default(); batch];
+                for _ in 0..4 {
+                    let got = p.cq[0].poll_cq(&mut wcs).unwrap_or(0);
+                    assert!(wcs[..got].iter().all(|wc| wc.wr_id < posted), "{kind:?}");
+                    let _ = p.cq[1].poll_cq(&mut wcs);
+                }
+            }
+            assert!(p.cq[0].query().unwrap().status() == 0 && p.port.model.violations().is_empty());
+            p.end();
+        }
+    }
 }
