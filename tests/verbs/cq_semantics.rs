@@ -332,18 +332,21 @@ fn fields_that_were_not_asked_for_are_none() {
 
 #[test]
 fn each_field_is_there_when_it_alone_is_asked_for() {
-    for (flag, name) in WcFlags::all().iter_names().take(8).map(|(name, flag)| (flag, name)) {
+    for (flag, name) in WcFlags::all().iter_names().take(12).map(|(name, flag)| (flag, name)) {
         let mut p = pair_with(ModelConfig::default(), 15, SIZES, |d, cqe| {
             d.create_cq_ex(&CqInitAttrEx { cqe, wc_flags: flag, ..Default::default() }).unwrap()
         });
         complete(&mut p, 3, 1);
-        // Make it a receive with immediate data.
+        // Make it a receive with immediate data, a VLAN tag and a tag to match.
         let ring = Ring::of(&p.port, &p.cq[1]);
         ring.change(0, 15, 0xf0, 0x30);
         ring.set_dword(0, 9, 0x0a0b_0c0d);
         ring.set_dword(0, 6, 0x1700_0bcd);
         ring.change(0, 5, 0xffff, 0x1234);
         ring.change(0, 4, 0x7f << 16, 0x55 << 16);
+        ring.set_dword(0, 7, 0x0001_0123);
+        ring.set_dword(0, 10, 0x0103_0000);
+        ring.set_dword(0, 3, 0x0000_4567);
         let poller = p.cq[1].start_poll(&POLL).unwrap();
         let c = poller.completion();
         let there = [
@@ -355,6 +358,10 @@ fn each_field_is_there_when_it_alone_is_asked_for() {
             c.sl() == Some(7),
             c.dlid_path_bits() == Some(0x55),
             c.completion_ts().is_some(),
+            c.cvlan() == Some(0x0123),
+            c.flow_tag() == Some(p.qp[1].qp_num()),
+            c.tm_info() == Some(mlx5::TmInfo { tag: 0x4567, r#priv: 0 }),
+            c.completion_wallclock_ns().is_some(),
         ];
         let asked = std::array::from_fn(|bit| flag.bits() == 1 << bit);
         assert_eq!(there, asked, "{name}");
