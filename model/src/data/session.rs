@@ -86,3 +86,60 @@ pub(crate) fn put_block(dev: &mut Device, cq: &Cq, minis: &[Mini]) -> Result<(),
 
 /// How a descriptor is marked for a position: with a signature or without.
 pub(crate) type Own = fn(&Cq, u32, &mut [u8; 64]);
+
+#[cfg(test)]
+mod tests {
+    use super::super::cqe::{CqeError, Inline, syndrome};
+    use super::*;
+
+    const RECEIVE: Completion = Completion {
+        side: Side::Receive,
+        error: None,
+        user_index: 1,
+        qpn: 2,
+        wqe_counter: 0xfffe,
+        send_opcode: 0x0b,
+        byte_cnt: 64,
+        imm: 3,
+        src_qpn: 4,
+        solicited: false,
+        at: 0,
+        real_time: false,
+        inline: None,
+    };
+    const SEND: Completion = Completion { side: Side::Send, ..RECEIVE };
+
+    #[test]
+    fn errors_data_and_lengths_beyond_24_bits_beside_a_tag_are_no_minis() {
+        let hash = |completion| compressible(MiniFormat::Hash, &completion);
+        assert!(hash(RECEIVE) && hash(SEND));
+        assert!(!hash(Completion { error: Some(CqeError::of(syndrome::FLUSHED)), ..SEND }));
+        assert!(!hash(Completion { inline: Inline::take(&[1], 32), ..RECEIVE }));
+        let (fits, not) = (Completion { byte_cnt: 0xff_ffff, ..RECEIVE }, Completion { byte_cnt: 1 << 24, ..RECEIVE });
+        let tag = |completion| compressible(MiniFormat::FtagStridx, &completion);
+        assert!(hash(not) && tag(fits) && !tag(not));
+        assert!(tag(Completion { side: Side::Send, ..not }), "a requester's has no tag");
+    }
+
+    #[test]
+    fn what_a_mini_does_not_tell_must_be_as_in_the_title() {
+        let next = Completion { wqe_counter: 0xffff, byte_cnt: 1, at: 5, ..RECEIVE };
+        assert!(continues(&RECEIVE, 1, &next));
+        assert!(continues(&RECEIVE, 2, &Completion { wqe_counter: 0, ..next }), "counters wrap");
+        for other in [
+            Completion { user_index: 9, ..next },
+            Completion { qpn: 9, ..next },
+            Completion { wqe_counter: 0, ..next },
+            Completion { send_opcode: 0x0a, ..next },
+            Completion { imm: 9, ..next },
+            Completion { src_qpn: 9, ..next },
+            Completion { solicited: true, ..next },
+            Completion { side: Side::Send, ..next },
+        ] {
+            assert!(!continues(&RECEIVE, 1, &other), "{other:?}");
+        }
+        let sent = Completion { wqe_counter: 7, send_opcode: 8, byte_cnt: 0, ..SEND };
+        assert!(continues(&SEND, 1, &sent), "a requester's tells counter and opcode");
+        assert!(!continues(&SEND, 1, &Completion { user_index: 9, ..sent }));
+    }
+}
