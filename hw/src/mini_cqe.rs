@@ -8,20 +8,22 @@
 //! `byte_cnt` is always in the second dword. What the first one holds depends on whose completion it is:
 //!
 //! * A *requester's* has the counter and the opcode of its send request.
-//! * A *responder's* has what the CQ was created for, [`MiniFormat`]; its counter is not there but counts on from the title's.
+//! * A *responder's* has what the CQ was created for, [`MiniFormat`]; its counter is not there but counts on from the
+//!   title's.
 //!
-//! A field that no mini of the session's form can hold is the title's: queue, flags, time stamp, immediate data, metadata. But the
-//! hash and the checksum differ from packet to packet: the title has those of the first packet at most, so a completion
-//! whose mini lacks them has none.
+//! A field that no mini of the session's form can hold is the title's: queue, flags, time stamp, immediate data,
+//! metadata. But the hash and the checksum differ from packet to packet: the title has those of the first packet at
+//! most, so a completion whose mini lacks them has none.
 //!
 //! # Where sources disagree
 //!
-//! * *The requester's opcode is byte 2.* Linux's header, UCX and older DPDK have it there, and UCX rebuilds byte 56 of the entry from it. Today's
-//!   DPDK swapped the two bytes, but compresses no send queue.
-//! * *The flow tag's top byte is in the top byte of `byte_cnt`*, its low 16 bits in the first two bytes. DPDK calls the latter
-//!   `flow_tag_high` because it handles the tag as a little-endian number; put together as it does (the plain reader and all
-//!   three vector readers agree), the three bytes are in the order of the full entry.
-//! * *The header type is byte 0.* DPDK read byte 1 until 2026. Its bits 7:2 mean what the same bits of the full entry's byte mean.
+//! * *The requester's opcode is byte 2.* Linux's header, UCX and older DPDK have it there, and UCX rebuilds byte 56
+//!   of the entry from it. Today's DPDK swapped the two bytes, but compresses no send queue.
+//! * *The flow tag's top byte is in the top byte of `byte_cnt`*, its low 16 bits in the first two bytes. DPDK calls
+//!   the latter `flow_tag_high` because it handles the tag as a little-endian number; put together as it does (the
+//!   plain reader and all three vector readers agree), the three bytes are in the order of the full entry.
+//! * *The header type is byte 0.* DPDK read byte 1 until 2026. Its bits 7:2 mean what the same bits of the full
+//!   entry's byte mean.
 
 use crate::be::Be32;
 use crate::cqe::{Cqe64Layout, INDEX_MASK, OpOwn};

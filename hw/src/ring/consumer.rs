@@ -9,8 +9,8 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// Reads entries in order. Dropping it makes the ring's `ci` what was consumed; the caller then publishes that.
 ///
-/// It returns at most as many entries as the ring has slots. Forgetting it ([`abandon`](Self::abandon)) leaves the ring as
-/// it was: the entries come again.
+/// It returns at most as many entries as the ring has slots. Forgetting it ([`abandon`](Self::abandon)) leaves the
+/// ring as it was: the entries come again.
 ///
 /// Completions are to be read before it is dropped: that may stamp their slots.
 #[derive(Debug)]
@@ -105,10 +105,12 @@ impl<'m, F: Format> Consumer<'m, F> {
 }
 
 impl<'m, F: CqeFormat> Consumer<'m, F> {
-    /// Takes the next completion, or `None` if there is none (or a whole ring was taken). A session gives one after the other.
+    /// Takes the next completion, or `None` if there is none (or a whole ring was taken). A session gives one after
+    /// the other.
     ///
-    /// An entry with the format [`COMPRESSED`](crate::cqe::CqeDataFormat::COMPRESSED) is one of a ring without sessions, or starts
-    /// a session that no device writes: it stands for no completion, and polling goes on behind it.
+    /// An entry with the format [`COMPRESSED`](crate::cqe::CqeDataFormat::COMPRESSED) is one of a ring without
+    /// sessions, or starts a session that no device writes: it stands for no completion, and polling goes on behind
+    /// it.
     #[expect(clippy::should_implement_trait, reason = "an iterator's adapters would hide when the batch ends")]
     #[inline(always)]
     pub fn next(&mut self) -> Option<CqeRef<'m>> {

@@ -41,7 +41,8 @@ pub trait Format: sealed::Sealed + Sized {
     /// What a ring keeps of sessions between batches; `()` where there are none.
     type Kept: sealed::Kept + Debug;
 
-    /// Whether the descriptor with last dword `tail` is software's in lap number `lap`, of which the lowest bit is the lap bit.
+    /// Whether the descriptor with last dword `tail` is software's in lap number `lap`, of which the lowest bit is
+    /// the lap bit.
     fn is_owned(tail: Be32, lap: u32) -> bool;
 
     /// The end of a batch, before its entries count as consumed.

@@ -1,7 +1,8 @@
 //! Compressed sessions: one entry, the title, and eight bytes for each completion.
 //!
-//! What both layouts share: which session is open, how its next completion is put together, and what of it outlasts the
-//! batch. How a session starts, and which slots it leaves behind that must be stamped, is the [`layout`](super::layouts)'s.
+//! What both layouts share: which session is open, how its next completion is put together, and what of it outlasts
+//! the batch. How a session starts, and which slots it leaves behind that must be stamped, is the
+//! [`layout`](super::layouts)'s.
 
 use super::formats::sealed::{Kept, Sealed};
 use super::layouts::Layout;
@@ -65,7 +66,8 @@ impl<F: PlainFormat, L: Layout> CqeFormat for Compressed<F, L> {
         Some(cqe)
     }
 
-    /// Minis lie in slots of later completions: each slot is overwritten only after what the session still needs was copied.
+    /// Minis lie in slots of later completions: each slot is overwritten only after what the session still needs was
+    /// copied.
     fn expand(ring: &mut Ring<Self>, mem: &[AtomicU32]) -> Result<(), RingError> {
         let mut batch = ring.consume(mem)?;
         loop {
@@ -217,8 +219,9 @@ impl<'m, F: PlainFormat, L: Layout> Consumer<'m, Compressed<F, L>> {
 }
 
 impl<F: PlainFormat, L: Layout> Ring<Compressed<F, L>> {
-    /// Tells how sessions look: what a responder's minis hold, as the CQ was created, and the most completions that a session of the basic
-    /// layout has (capability `cqe_compression_max_num`). Without it minis have the hash, and a session may fill the ring.
+    /// Tells how sessions look: what a responder's minis hold, as the CQ was created, and the most completions that a
+    /// session of the basic layout has (capability `cqe_compression_max_num`). Without it minis have the hash, and a
+    /// session may fill the ring.
     pub fn with_sessions(mut self, format: MiniFormat, max_num: u32) -> Self {
         self.kept.format = format;
         self.kept.max_num = max_num;

@@ -19,8 +19,8 @@ fn fresh<F: CqeFormat>(log: u32) -> (Ring<F>, Vec<AtomicU32>) {
     (ring, mem)
 }
 
-/// C-047: the number of a session's completions is the title's own, big-endian, and bounded by what the device can have written.
-/// A title beyond the bounds is an entry that stands for itself and takes one slot.
+/// C-047: the number of a session's completions is the title's own, big-endian, and bounded by what the device can
+/// have written. A title beyond the bounds is an entry that stands for itself and takes one slot.
 #[test]
 fn a_title_counts_from_two_to_what_is_left_and_no_further() {
     for log in 1..=6u32 {
@@ -74,7 +74,8 @@ fn only_completions_without_error_are_titles() {
     }
 }
 
-/// A block has at most seven minis; one that claims more, more than is left, or that has no title, takes its slots as it is.
+/// A block has at most seven minis; one that claims more, more than is left, or that has no title, takes its slots as
+/// it is.
 #[test]
 fn a_block_without_a_title_or_with_too_many_minis_takes_its_slots() {
     for (titled, nibble, taken) in [(true, 6, 7), (true, 7, 8), (true, 14, 15), (false, 0, 1), (false, 6, 7)] {

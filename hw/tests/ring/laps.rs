@@ -76,7 +76,8 @@ impl Laps<'_> {
     }
 }
 
-/// 600 laps from lap `first` on. Laps `full` have full entries, one in `mixed` laps anything, the others the same holes.
+/// 600 laps from lap `first` on. Laps `full` have full entries, one in `mixed` laps anything, the others the same
+/// holes.
 fn run(log: u32, first: u64, noise: u64, full: &[u64], mixed: u64) {
     let entries = 1 << log;
     let ring = Ring::<Enhanced<Cqe64>>::with_ci(log, (first << log) as u32).unwrap();

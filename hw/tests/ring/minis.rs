@@ -117,7 +117,8 @@ fn a_responders_counter_goes_on_from_the_title_and_wraps() {
     }
 }
 
-/// C-060: a block of four at index 77 of a ring of 64 is there when byte 62 is the lap, has four minis, and index 81 is next.
+/// C-060: a block of four at index 77 of a ring of 64 is there when byte 62 is the lap, has four minis, and index 81
+/// is next.
 #[test]
 fn an_enhanced_block_goes_by_the_lap_byte_and_its_opcode_nibble() {
     for owner in [0, 1] {
@@ -168,8 +169,8 @@ fn fields(cqe: CqeRef<'_>) -> String {
 }
 
 proptest! {
-    /// Out of a session or out of a full entry: each field reads the same. (A hash or checksum that the session lacks is 0 in
-    /// the full entry, which has no way to say that there is none.)
+    /// Out of a session or out of a full entry: each field reads the same. (A hash or checksum that the session lacks
+    /// is 0 in the full entry, which has no way to say that there is none.)
     #[test]
     fn each_field_of_a_sessions_completion_is_that_of_its_full_entry(
         opcode in 0u8..=4,

@@ -32,7 +32,8 @@ fn the_owner_bit_is_computed_from_the_counter() {
     }
 }
 
-/// C-017: a slot as it was initialised is no entry, and so no error, in a ring of one slot and any other, in every format.
+/// C-017: a slot as it was initialised is no entry, and so no error, in a ring of one slot and any other, in every
+/// format.
 #[test]
 fn a_slot_that_was_not_written_is_not_ready() {
     fn none<F: CqeFormat>() {
@@ -92,8 +93,8 @@ fn a_ring_that_starts_again_knows_nothing_of_before() {
     assert!(entries.next().is_none());
 }
 
-/// C-048: completions take no more room than the device gave them: a session that fills the ring is read, and rewritten in place, in
-/// that ring.
+/// C-048: completions take no more room than the device gave them: a session that fills the ring is read, and
+/// rewritten in place, in that ring.
 #[test]
 fn a_session_as_long_as_the_ring_needs_no_more_room() {
     for log in 1..=9 {
@@ -116,8 +117,8 @@ fn a_session_as_long_as_the_ring_needs_no_more_room() {
     }
 }
 
-/// C-053: a group advances the index by its number of completions, once: with the title in the basic layout, without it in the
-/// enhanced one.
+/// C-053: a group advances the index by its number of completions, once: with the title in the basic layout, without
+/// it in the enhanced one.
 #[test]
 fn a_group_advances_the_index_by_its_completions_once() {
     for n in 2..=7 {
@@ -156,8 +157,9 @@ fn what_is_left_of_a_group_waits_for_room() {
     assert_eq!(seen, all);
 }
 
-/// C-059: each place of a group is stamped once it was used, also those that the device left out, and those before the ring's end and
-/// behind it. Here the whole kind: every start in a ring of 32, every length, read in batches of every size.
+/// C-059: each place of a group is stamped once it was used, also those that the device left out, and those before
+/// the ring's end and behind it. Here the whole kind: every start in a ring of 32, every length, read in batches of
+/// every size.
 #[test]
 fn every_place_of_a_group_is_stamped_after_use() {
     for (title, n, batch) in
