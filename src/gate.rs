@@ -14,7 +14,7 @@
 //! Leaving releases and the end of the wait acquires: what visitors did is done when `close` returns.
 //!
 //! **The wait ends.** After the bit is gone, a thread counts itself in at most once more (when it had looked before), and a
-//! visit is short and never waits for anything: here, a copy of at most 64 bytes.
+//! visit is short and never waits for anything: here, copies of at most 64 bytes.
 
 use crate::sync::{AtomicU32, Ordering};
 

@@ -15,6 +15,7 @@ use crate::device::DeviceInner;
 use crate::dma::DmaRegion;
 use crate::dv::QpCreateFlags;
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::limits::{AtomicCap, Limits};
 use crate::pages_of;
 use crate::pd::Pd;
@@ -53,9 +54,13 @@ impl Pd {
         let work = Arc::new(QpWork {
             index: UserIndex::take(dev.numbers().indices())?,
             pd: self.pdn(),
+            copies: Gate::default(),
             send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks, scatter.then(|| geometry.send_lists())),
             recv: Outstanding::new(recv_cq.cqn(), geometry.rq_entries, scatter.then(|| geometry.receive_lists())),
         });
+        if scatter {
+            work.copies.open();
+        }
         let bytes = geometry.queue_bytes();
         let mut mem = dev.alloc_dma(bytes, dbrec::BYTES)?;
         let qpn = self.lend_and_create(attr, &geometry, ts_format, &work, &mut mem)?;

@@ -133,6 +133,8 @@ impl Qp {
         }
         self.dev().exec_with(patience, &DestroyQp { qpn: self.qpn })?;
         self.destroyed = true;
+        // Now the memory of its requests is the caller's: from the device, and from whoever polls just now.
+        self.work.copies.close(|| self.dev().port().platform().relax());
         self.mem.reclaim();
         // No entry of this queue pair is written from here on.
         let index = self.work.index.get();

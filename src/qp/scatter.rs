@@ -118,13 +118,15 @@ impl QpWork {
     /// Poller: copies the message in the entry to the pieces of the request that it ends. To be called before the request counts as
     /// over, as its place is then the poster's again.
     ///
-    /// How the request ended; `None` if no message can lie in an entry of this queue, or not in this entry. Of a request that is
-    /// over already (an entry that comes again) the memory is the caller's, so nothing is copied.
+    /// How the request ended; `None` if no message can lie in an entry of this queue, or not in this entry. Nothing is copied
+    /// once the memory is the caller's: for a request that is over already (an entry that comes again), and when the queue pair
+    /// was destroyed since its row was found, which flushes the request.
     #[inline(never)]
     pub(crate) fn scatter(&self, receive: bool, cqe: CqeRef<'_>, keys: &Keys) -> Option<WcStatus> {
         let queue = if receive { &self.recv } else { &self.send };
         let (lists, area) = (queue.lists()?, cqe.inline_data()?);
         let counter = cqe.wqe_counter();
+        let Some(_visit) = self.copies.pass() else { return Some(WcStatus::WR_FLUSH_ERR) };
         if !queue.is_outstanding(counter, receive) {
             return Some(WcStatus::SUCCESS);
         }
@@ -148,7 +150,15 @@ impl QpWork {
 
 #[cfg(test)]
 mod tests {
+    use alloc::sync::Arc;
+    use core::ptr::NonNull;
+
+    use mlx5_hw::be::Be32;
+
+    use super::super::work::{Outstanding, UserIndex};
     use super::*;
+    use crate::gate::Gate;
+    use crate::keys::{Region, Writes};
 
     fn list(lengths: &[u32]) -> alloc::vec::Vec<Sge> {
         lengths.iter().enumerate().map(|(n, length)| Sge { addr: n as u64, length: *length, lkey: 0 }).collect()
@@ -186,6 +196,35 @@ mod tests {
         assert_eq!(copied(&lists, 0, &[0; 6]), (WcStatus::LOC_LEN_ERR, [].into()));
         lists.put(0, Some(&list(&[u32::MAX >> 1; 4])));
         assert_eq!(copied(&lists, 0, &[5; 64]).1, [(0, [5; 64].into())]);
+    }
+
+    /// The row may have been found before the queue pair was destroyed, and the memory be the caller's since.
+    #[test]
+    fn a_queue_pair_that_is_gone_gets_no_data() {
+        let (memory, keys) = ([const { AtomicU32::new(0) }; 2], Keys::default());
+        let region = Region { start: NonNull::from(&memory).cast(), len: 8, writes: Writes::Words };
+        // SAFETY: the words are atomics, and are there until the end.
+        assert!(unsafe { keys.publish(0x500, 7, region) });
+        let work = QpWork {
+            index: UserIndex::take(&Arc::default()).unwrap(),
+            pd: 7,
+            copies: Gate::default(),
+            send: Outstanding::new(1, 0, None),
+            recv: Outstanding::new(1, 2, Some(Lists::new(2, 0))),
+        };
+        work.recv.push(0, 1, Some(&[Sge { addr: memory.as_ptr().addr() as u64, length: 8, lkey: 0x500 }]));
+        let entry = [const { AtomicU32::new(u32::MAX) }; 16];
+        // 8 bytes for the request at counter 0, in the descriptor.
+        entry[11].store(Be32::new(8).to_raw(), Ordering::Relaxed);
+        entry[15].store(Be32::new(0x24).to_raw(), Ordering::Relaxed);
+        let scatter = || work.scatter(true, CqeRef::new(&entry), &keys);
+        let dword = || memory[1].load(Ordering::Relaxed);
+        work.copies.open();
+        work.copies.close(|| unreachable!("nobody copies"));
+        assert_eq!((scatter(), dword()), (Some(WcStatus::WR_FLUSH_ERR), 0));
+        work.copies.open();
+        assert_eq!((scatter(), dword()), (Some(WcStatus::SUCCESS), u32::MAX));
+        work.copies.close(|| unreachable!("nobody copies any more"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use spin::Mutex;
 use super::Sge;
 use super::scatter::Lists;
 use crate::error::Error;
+use crate::gate::Gate;
 
 /// User indices are 24 bits wide; the last one means "none" to the firmware.
 const INDICES: u32 = 0xff_ffff;
@@ -199,6 +200,8 @@ pub(crate) struct QpWork {
     pub(crate) index: UserIndex,
     /// Its protection domain: where data in completions may go.
     pub(crate) pd: u32,
+    /// Open while data in completions may go to the memory of its requests.
+    pub(crate) copies: Gate,
     pub(crate) send: Outstanding,
     pub(crate) recv: Outstanding,
 }

@@ -34,7 +34,8 @@ fn a_length_that_does_not_fit_is_a_length_error_and_nothing_is_written() {
             (2, 49),
             (2, 64),
             (2, 65),
-            (2, u32::MAX),
+            // All ones is how software marks entries that a reset queue left behind.
+            (2, u32::MAX - 1),
         ] {
             if format == 2 && size == 64 {
                 continue;
