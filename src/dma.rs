@@ -174,7 +174,7 @@ impl Drop for Port {
 
 /// What is wrong with memory that an allocator was asked for.
 fn misfit(mem: &DmaMem, size: usize, align: usize) -> Option<&'static str> {
-    let misaligned = |address: u64| address % align as u64 != 0;
+    let misaligned = |address: u64| !address.is_multiple_of(align as u64);
     if mem.size() < size {
         Some("the allocator's memory is shorter than asked for")
     } else if mem.iova() == 0 {

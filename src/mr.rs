@@ -273,6 +273,7 @@ impl DmaBuf {
     ///
     /// # Errors
     /// The buffer comes back, with what the device answered.
+    #[expect(clippy::result_large_err, reason = "the buffer itself comes back")]
     pub fn dereg(mut self) -> Result<(), Returned<Self>> {
         match self.key.destroy(Patience::Full) {
             Ok(()) => Ok(()),

@@ -81,7 +81,14 @@ const WRONG: [Wrong; 24] = [
     (|a| a.compress(0), EINVAL, "no format"),
     (|a| a.compress(3), EINVAL, "HASH|CSUM"),
     (|a| a.compress(1 << 5), EINVAL, "unknown format"),
-    (|a| (a.compress(1), a.size(128)).0, EINVAL, "compression of 128 bytes without the capability"),
+    (
+        |a| {
+            a.compress(1);
+            a.size(128);
+        },
+        EINVAL,
+        "compression of 128 bytes without the capability",
+    ),
     (
         |a| {
             a.layout(CqeCompLayout::Enhanced);
@@ -150,10 +157,34 @@ fn kinds_of_entries_need_their_capabilities() {
         (|a| a.compress(4), "csum and stride index"),
         (|a| a.compress(8), "flow tag and stride index"),
         (|a| a.compress(16), "header types and stride index"),
-        (|a| (a.compress(2), a.size(128)).0, "csum in 128 bytes"),
-        (|a| (a.compress(1), a.layout(CqeCompLayout::Enhanced)).0, "enhanced"),
-        (|a| (a.compress(1), a.layout(CqeCompLayout::Basic)).0, "basic"),
-        (|a| (a.dv_flags(1), a.size(128)).0, "padded"),
+        (
+            |a| {
+                a.compress(2);
+                a.size(128);
+            },
+            "csum in 128 bytes",
+        ),
+        (
+            |a| {
+                a.compress(1);
+                a.layout(CqeCompLayout::Enhanced);
+            },
+            "enhanced",
+        ),
+        (
+            |a| {
+                a.compress(1);
+                a.layout(CqeCompLayout::Basic);
+            },
+            "basic",
+        ),
+        (
+            |a| {
+                a.dv_flags(1);
+                a.size(128);
+            },
+            "padded",
+        ),
     ];
     let (ok, inval, notsup) = (None, Some(EINVAL), Some(EOPNOTSUPP));
     for (caps, right, name) in [
@@ -227,7 +258,8 @@ fn entries_have_64_or_128_bytes_and_only_the_larger_are_padded() {
     assert_eq!(errno(attr.create(&dev)), Some(EINVAL));
     for bit in 1..32 {
         let mut attr = Attr::default();
-        (attr.size(128), attr.dv_flags(1 << bit));
+        attr.size(128);
+        attr.dv_flags(1 << bit);
         assert_eq!(errno(attr.create(&dev)), Some(EINVAL), "vendor flag {bit}");
     }
     for bit in 4..64 {

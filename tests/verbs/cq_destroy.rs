@@ -50,11 +50,24 @@ fn a_cq_with_unpolled_entries_is_destroyed_and_all_is_given_back() {
     let kinds: [fn(&mut Attr<'_>); 7] = [
         |_| {},
         |a| a.size(128),
-        |a| (a.size(128), a.dv_flags(1)).1,
+        |a| {
+            a.size(128);
+            a.dv_flags(1);
+        },
         |a| a.compress(1),
-        |a| (a.size(128), a.compress(2)).1,
-        |a| (a.compress(4), a.layout(CqeCompLayout::Enhanced)).1,
-        |a| (a.size(128), a.compress(1), a.layout(CqeCompLayout::Enhanced)).2,
+        |a| {
+            a.size(128);
+            a.compress(2);
+        },
+        |a| {
+            a.compress(4);
+            a.layout(CqeCompLayout::Enhanced);
+        },
+        |a| {
+            a.size(128);
+            a.compress(1);
+            a.layout(CqeCompLayout::Enhanced);
+        },
     ];
     for kind in kinds {
         let mut p = pair_with(Default::default(), 15, SIZES, |dev, cqe| {

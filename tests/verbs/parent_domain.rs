@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use mlx5::dv::ResourceType;
+use mlx5::dv::{CqeCompLayout, ResourceType};
 use mlx5::hw::platform::{DmaMem, Platform, PlatformError};
 use mlx5::{
     Cq, CqInitAttrMask, Device, Error, ParentDomain, ParentDomainInitAttr, Pd, QueueAllocator, RecvWr, SendFlags,
@@ -121,7 +121,19 @@ pub fn traffic(port: &Port, dev: &Device, pd: &Pd, cq: &mut Cq) {
 fn rings_and_records_lie_where_the_allocator_says() {
     use Give::{Default, Memory};
     for (ring, record) in [(Default, Default), (Memory, Default), (Default, Memory), (Memory, Memory)] {
-        for (fill, size, cqe, bytes) in [(0, 64, 15, 4096), (!0, 128, 63, 8192), (0x0101_0101, 64, 1, 4096)] {
+        let plain = |_: &mut Attr<'_>| {};
+        let enhanced: fn(&mut Attr<'_>) = |a| {
+            a.compress(1);
+            a.layout(CqeCompLayout::Enhanced);
+        };
+        for (fill, size, cqe, bytes, kind) in [
+            (0, 64, 15, 4096, plain as fn(&mut Attr<'_>)),
+            (!0, 128, 63, 8192, plain),
+            (0x0101_0101, 64, 1, 4096, plain),
+            (0, 64, 15, 4096, |a| a.compress(1)),
+            (0, 64, 15, 4096, enhanced),
+            (0x0100_0000, 128, 15, 4096, enhanced),
+        ] {
             let (port, dev) = open();
             let mut books = Books::new(&port, ring, record);
             Arc::get_mut(&mut books).unwrap().fill = fill;
@@ -129,6 +141,7 @@ fn rings_and_records_lie_where_the_allocator_says() {
             let parent = domain(&dev, &pd, Some(books.clone()));
             let mut attr = attr(cqe, &parent);
             attr.size(size);
+            kind(&mut attr);
             let mut cq = attr.create(&dev).unwrap();
             let asked = vec![(bytes, 4096, ResourceType(1 << 32 | 5)), (8, 8, ResourceType(1 << 32 | 3))];
             assert_eq!(*books.asked.lock().unwrap(), asked);
