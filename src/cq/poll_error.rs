@@ -15,7 +15,7 @@ pub enum PollError {
     Empty,
     /// An unknown bit in [`PollAttr::comp_mask`](super::PollAttr::comp_mask) (EINVAL). Nothing was touched.
     InvalidAttr,
-    /// An entry names a queue that this CQ does not report (EIO).
+    /// An entry names a queue that this CQ does not report, or a request that the queue never had (EIO).
     UnknownQueue {
         /// The user index in the entry, 24 bits.
         user_index: u32,

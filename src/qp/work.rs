@@ -2,13 +2,13 @@
 //!
 //! Everything is an atomic, so one thread may post while another polls. The poster writes a slot and `head`; the poller of
 //! the queue's CQ writes `tail` with a release store after it has read the slot, and the poster reads `tail` with an
-//! acquire load before it uses the slot again. A completion that comes again or that the device invents finds some slot of
+//! acquire load before it uses the slot again. A completion that comes again or that the device invents finds a slot of
 //! the queue, never one outside, and moves `tail` only within what is outstanding.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use spin::Mutex;
 
@@ -101,9 +101,16 @@ struct Slot {
     wr_id: AtomicU64,
     /// Which post it was.
     ordinal: AtomicU32,
-    /// Posted and not reported since: what a receive's completion ends once.
-    open: AtomicBool,
+    /// One of the three below: a receive's completion ends it once, and what was never posted has no completion.
+    state: AtomicU8,
 }
+
+/// Nothing was posted here since the queue was made or reset.
+const NEVER: u8 = 0;
+/// Posted.
+const OPEN: u8 = 1;
+/// A receive that was reported.
+const OVER: u8 = 2;
 
 impl Outstanding {
     /// For a queue of `slots` places, a power of two, or none. With `lists`, data may lie in its completions.
@@ -146,7 +153,7 @@ impl Outstanding {
         if let Some(slot) = self.slots.get((counter & self.mask) as usize) {
             slot.wr_id.store(wr_id, Ordering::Relaxed);
             slot.ordinal.store(head, Ordering::Relaxed);
-            slot.open.store(true, Ordering::Relaxed);
+            slot.state.store(OPEN, Ordering::Relaxed);
         }
         self.head.store(head.wrapping_add(1), Ordering::Relaxed);
     }
@@ -156,14 +163,17 @@ impl Outstanding {
         let Some(slot) = self.slots.get((u32::from(counter) & self.mask) as usize) else { return false };
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         let behind = slot.ordinal.load(Ordering::Relaxed).wrapping_sub(tail);
-        slot.open.load(Ordering::Relaxed) && (receive || behind < head.wrapping_sub(tail))
+        slot.state.load(Ordering::Relaxed) == OPEN && (receive || behind < head.wrapping_sub(tail))
     }
 
     /// Poller: the request at `counter` is over, and with it all before it (send queues complete in order and report
-    /// only some). Its `wr_id`; `None` if the queue has no places.
+    /// only some). Its `wr_id`; `None` if none was posted there.
     #[inline]
     pub(crate) fn complete_through(&self, counter: u16) -> Option<u64> {
         let slot = self.slots.get((u32::from(counter) & self.mask) as usize)?;
+        if slot.state.load(Ordering::Relaxed) == NEVER {
+            return None;
+        }
         let wr_id = slot.wr_id.load(Ordering::Relaxed);
         let over = slot.ordinal.load(Ordering::Relaxed).wrapping_add(1);
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
@@ -174,22 +184,25 @@ impl Outstanding {
     }
 
     /// Poller: the one request at `counter` is over (receive queues report each, in any order). Its `wr_id`; `None` if
-    /// the queue has no places.
+    /// none was posted there.
     #[inline]
     pub(crate) fn complete_one(&self, counter: u16) -> Option<u64> {
         let slot = self.slots.get((u32::from(counter) & self.mask) as usize)?;
-        let wr_id = slot.wr_id.load(Ordering::Relaxed);
-        if slot.open.load(Ordering::Relaxed) {
-            slot.open.store(false, Ordering::Relaxed);
-            let tail = self.tail.load(Ordering::Relaxed);
-            self.tail.store(tail.wrapping_add(1), Ordering::Release);
+        match slot.state.load(Ordering::Relaxed) {
+            NEVER => return None,
+            OPEN => {
+                slot.state.store(OVER, Ordering::Relaxed);
+                let tail = self.tail.load(Ordering::Relaxed);
+                self.tail.store(tail.wrapping_add(1), Ordering::Release);
+            }
+            _ => {}
         }
-        Some(wr_id)
+        Some(slot.wr_id.load(Ordering::Relaxed))
     }
 
     /// Forgets everything: the queue was reset, and nobody polls or posts.
     pub(crate) fn reset(&self) {
-        self.slots.iter().for_each(|slot| slot.open.store(false, Ordering::Relaxed));
+        self.slots.iter().for_each(|slot| slot.state.store(NEVER, Ordering::Relaxed));
         self.head.store(0, Ordering::Relaxed);
         self.tail.store(0, Ordering::Release);
     }
@@ -235,7 +248,7 @@ mod tests {
         assert_eq!(q.used(), 2, "repeated and invented ones end nothing");
         q.reset();
         q.push(0, 30, None);
-        assert_eq!((q.complete_one(2), q.used()), (Some(22), 1), "what was posted before the reset is over");
+        assert_eq!((q.complete_one(2), q.used()), (None, 1), "what was posted before the reset is forgotten");
     }
 
     #[test]
@@ -244,7 +257,7 @@ mod tests {
         q.push(0, 7, None);
         assert_eq!(q.complete_through(0xfffc), Some(7));
         assert_eq!(q.complete_through(0xfffc), Some(7), "repeated");
-        assert_eq!(q.complete_one(3), Some(0), "invented");
+        assert_eq!((q.complete_one(3), q.complete_through(3)), (None, None), "invented");
         assert_eq!(q.used(), 0);
         q.push(1, 8, None);
         q.push(2, 9, None);

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use mlx5::dv::{CqeCompLayout, CqeCompResFormat};
 use mlx5::hw::cmd::QueryQp;
 use mlx5::{Cq, Device, Pd, Qp, QpAttr, QpCap, QpState, RecvWr, SendWr, Wc, WcStatus};
-use proptest::test_runner::Config;
 
+use crate::cases;
 use crate::plan::Plan;
 use crate::support::{INIT, close, create_qp, open, path_to};
 
@@ -42,7 +42,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// 2^20 where the properties are tried at length, else 2^11.
 fn cycles() -> u64 {
-    if Config::default().cases >= 10_000 { 1 << 20 } else { 1 << 11 }
+    if cases() >= 10_000 { 1 << 20 } else { 1 << 11 }
 }
 
 /// Watches that neither the process's memory nor the device's grows from the first eighth on.

@@ -10,3 +10,21 @@ mod queues;
 #[path = "../verbs/support.rs"]
 mod support;
 mod world;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+/// Cases of a property: `PROPTEST_CASES`, or 256.
+fn cases() -> u32 {
+    Config::default().cases
+}
+
+/// Tries `test` on `cases` values; the smallest that fails is told.
+fn check<S: Strategy>(cases: u32, strategy: S, test: impl Fn(&S::Value)) {
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let run = runner.run(&strategy, |value| {
+        test(&value);
+        Ok(())
+    });
+    run.unwrap_or_else(|failure| panic!("{failure}"));
+}

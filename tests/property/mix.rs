@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use crate::plan::{Plan, compressed, full};
 use crate::queues::Form;
 use crate::world::{How, Wish, World};
+use crate::{cases, check};
 
 /// One step of a case. Numbers of connections and CQs are taken modulo what there is.
 #[derive(Clone, Debug)]
@@ -144,24 +145,17 @@ fn run(case: &Case, threaded: bool) {
     WORLD.set(Some(world));
 }
 
-proptest! {
-    #[test]
-    fn every_request_completes_once_and_in_order(case in case(full)) {
-        run(&case, false);
-    }
-
-    #[test]
-    fn every_request_completes_once_and_in_order_where_entries_are_compressed(case in case(compressed)) {
-        run(&case, false);
-    }
+#[test]
+fn every_request_completes_once_and_in_order() {
+    check(cases(), case(full), |case| run(case, false));
 }
 
-proptest! {
-    // Each waits for another thread.
-    #![proptest_config(ProptestConfig { cases: (ProptestConfig::default().cases / 500).max(8), ..Default::default() })]
+#[test]
+fn every_request_completes_once_and_in_order_where_entries_are_compressed() {
+    check(cases(), case(compressed), |case| run(case, false));
+}
 
-    #[test]
-    fn a_device_on_a_thread_of_its_own_gives_the_same(case in prop_oneof![case(full), case(compressed)]) {
-        run(&case, true);
-    }
+#[test]
+fn a_device_on_a_thread_of_its_own_gives_the_same() {
+    check((cases() / 10).min(10_000), prop_oneof![case(full), case(compressed)], |case| run(case, true));
 }
