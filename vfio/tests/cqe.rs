@@ -200,6 +200,8 @@ fn tag_matching_says_what_was_done_and_with_which_tag() {
     let (records, text) = decode(&[list], "");
     assert_eq!((&records[0]["success"], &records[0]["hw_phase_cnt"]), (&true.into(), &3.into()));
     assert!(text.contains("A tag was added to the list"), "{text}");
+    list[0] = 0x7f;
+    assert_eq!(decode(&[list], "").0[0]["success"], false);
     let (records, _) = decode(&[full(0x20, 0, 5)], "");
     assert!(records[0].get("app_op").is_none());
 }

@@ -279,3 +279,23 @@ impl Tried {
         object
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device whose sessions have one completion at most.
+    #[test]
+    fn a_queue_that_is_accepted_and_never_compresses_does_not_count_as_clean() {
+        let mut config = ModelConfig::default();
+        config.caps.cqe_compression_max_num = 1;
+        let compressed = |cqe| Attributes { cqe, compress: Some(Compress::Hash.bit().bits()), ..Attributes::default() };
+        let verdict = attempt(&config, &compressed(100));
+        assert!(matches!(&verdict, Verdict::Failed(why) if why == "not one completion was compressed"));
+        let alone = attempt(&config, &compressed(1));
+        assert!(matches!(alone, Verdict::Clean(_)), "a message alone in flight has nothing to be compressed with");
+        assert!(
+            matches!(attempt(&ModelConfig::default(), &compressed(100)), Verdict::Clean(run) if run.compressed > 0)
+        );
+    }
+}

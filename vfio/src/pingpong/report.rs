@@ -66,12 +66,12 @@ pub(super) fn text(
         None => time_of(ran.elapsed),
     };
     let teardown = ran.teardown.as_deref().unwrap_or("clean, all memory given back");
-    let mut polled = format!("{} completions", counts.written);
+    let mut written = format!("{} completions", counts.written);
     if counts.compressed != 0 || args.entries.compress.is_some() {
-        polled += &format!(", {} of them compressed, in {} sessions", counts.compressed, counts.sessions);
+        written += &format!(", {} of them compressed, in {} sessions", counts.compressed, counts.sessions);
     }
     if counts.inlined != 0 || args.entries.inline_cqe {
-        polled += &format!(", {} with data in the entry", counts.inlined);
+        written += &format!(", {} with data in the entry", counts.inlined);
     }
     let mut rows = vec![("firmware", o.firmware.clone())];
     if let Some(kind) = o.kind {
@@ -84,7 +84,7 @@ pub(super) fn text(
             format!("{}, {} in flight, seed {}", counted(args.size, "byte", "bytes"), ran.in_flight, args.seed),
         ),
         ("verified", format!("{} of {} round trips, compared byte for byte at both ends", ran.verified, args.iters)),
-        ("polled", polled),
+        ("written", written),
         ("time", time),
         ("commands", trace.len().to_string()),
         ("violations", violations.len().to_string()),
