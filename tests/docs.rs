@@ -87,7 +87,8 @@ fn sources(dir: &Path) -> String {
     all
 }
 
-/// A name in backticks with three underscores or more, and nothing else in it, is a test's.
+/// A name in backticks with three underscores or more, and nothing else in it, is a test's, unless it is a verb or a
+/// field.
 #[test]
 fn every_test_that_the_page_about_completion_queues_names_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -96,9 +97,10 @@ fn every_test_that_the_page_about_completion_queues_names_exists() {
     let page = read("docs/cq.md");
     let is_test = |word: &&str| {
         let letters = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-        letters && word.matches('_').count() > 2
+        letters && word.matches('_').count() > 2 && !word.starts_with("ibv_") && !word.starts_with("mlx5dv_")
     };
     for name in page.split('`').skip(1).step_by(2).filter(is_test) {
-        assert!(code.contains(&format!("fn {name}(")), "docs/cq.md names the test {name}");
+        let known = code.contains(&format!("fn {name}(")) || code.contains(&format!(" {name}: 0x"));
+        assert!(known, "docs/cq.md names the test {name}");
     }
 }
