@@ -143,7 +143,6 @@ impl Drop for Mkey {
 pub struct DmaBuf {
     key: Mkey,
     mem: DmaRegion,
-    len: usize,
 }
 
 impl Pd {
@@ -159,7 +158,7 @@ impl Pd {
         mem.lend("registered buffer");
         // SAFETY: memory of atomic words, which `DmaBuf` drops behind the key.
         match unsafe { Mkey::create(self.join(), (start, len), mem.iova(), access, Writes::Words) } {
-            Ok(key) => Ok(DmaBuf { key, mem, len }),
+            Ok(key) => Ok(DmaBuf { key, mem }),
             Err(error) => {
                 if error.refused() {
                     mem.reclaim();
@@ -195,7 +194,7 @@ impl Pd {
         }
         // SAFETY: the caller's promise for as long as the `Mr` is there, which drops the key.
         match unsafe { Mkey::create(self.join(), (addr, length), iova, access, Writes::Bytes) } {
-            Ok(key) => Ok(Mr { key, addr, iova, length, mapped: true }),
+            Ok(key) => Ok(Mr { key, iova, mapped: true }),
             Err(error) => {
                 // SAFETY: mapped above, and the device has refused the key that names it.
                 let unmapped = error.refused() && unsafe { dev.port().platform().unmap(iova, length) }.is_ok();
@@ -211,12 +210,12 @@ impl Pd {
 impl DmaBuf {
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        self.len
+        self.key.region.len
     }
 
     /// Never: a region of length 0 can't be registered.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Address by which work requests name the first byte.
@@ -236,7 +235,7 @@ impl DmaBuf {
 
     /// The memory as 32-bit words in memory order; the last one may reach beyond [`len`](Self::len).
     pub fn words(&self) -> &[AtomicU32] {
-        self.mem.words().get(..self.len.div_ceil(4)).unwrap_or_default()
+        self.mem.words().get(..self.len().div_ceil(4)).unwrap_or_default()
     }
 
     /// Copies bytes out, from `offset` on.
@@ -283,7 +282,7 @@ impl DmaBuf {
 
     fn range(&self, offset: usize, len: usize) -> Result<usize, Error> {
         match offset.checked_add(len) {
-            Some(end) if end <= self.len => Ok(offset),
+            Some(end) if end <= self.len() => Ok(offset),
             _ => Err(OUT_OF_RANGE),
         }
     }
@@ -299,7 +298,7 @@ impl Drop for DmaBuf {
 
 impl fmt::Debug for DmaBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DmaBuf").field("len", &self.len).field("lkey", &self.lkey()).finish_non_exhaustive()
+        f.debug_struct("DmaBuf").field("len", &self.len()).field("lkey", &self.lkey()).finish_non_exhaustive()
     }
 }
 
@@ -308,26 +307,19 @@ impl fmt::Debug for DmaBuf {
 /// Dropping it deregisters it. If that fails, the memory still belongs to the device until a reset, and stays mapped.
 pub struct Mr {
     key: Mkey,
-    addr: NonNull<u8>,
     iova: u64,
-    length: usize,
     mapped: bool,
 }
-
-// SAFETY: the pointer is only an address here; it is never followed.
-unsafe impl Send for Mr {}
-// SAFETY: as above.
-unsafe impl Sync for Mr {}
 
 impl Mr {
     /// The memory's address, as given.
     pub fn addr(&self) -> NonNull<u8> {
-        self.addr
+        self.key.region.start
     }
 
     /// Its length in bytes, as given.
     pub fn length(&self) -> usize {
-        self.length
+        self.key.region.len
     }
 
     /// Key for local work requests.
@@ -355,7 +347,7 @@ impl Mr {
         self.key.destroy(patience)?;
         if self.mapped {
             // SAFETY: exactly the range that `reg_mr` mapped; the key is destroyed, so the device no longer reaches it.
-            unsafe { self.key.member.pd().dev().port().platform().unmap(self.iova, self.length) }?;
+            unsafe { self.key.member.pd().dev().port().platform().unmap(self.iova, self.length()) }?;
             self.mapped = false;
         }
         Ok(())
@@ -365,13 +357,13 @@ impl Mr {
 impl Drop for Mr {
     fn drop(&mut self) {
         if self.end(Patience::Short).is_err() {
-            self.key.member.pd().dev().port().keep(CALLERS_MEMORY, self.iova, self.length);
+            self.key.member.pd().dev().port().keep(CALLERS_MEMORY, self.iova, self.length());
         }
     }
 }
 
 impl fmt::Debug for Mr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mr").field("length", &self.length).field("lkey", &self.lkey()).finish_non_exhaustive()
+        f.debug_struct("Mr").field("length", &self.length()).field("lkey", &self.lkey()).finish_non_exhaustive()
     }
 }
