@@ -173,3 +173,25 @@ fn memory_that_the_device_keeps_is_not_written() {
     port.model.take_violations();
     assert!(memory.iter().all(|byte| *byte == FILL));
 }
+
+/// A device that gives an index out twice: the second buffer stays with the device, the first one's key goes on meaning it.
+#[test]
+fn a_key_index_that_the_device_gives_out_twice_is_refused() {
+    let mut p = allowing(64, SIZES);
+    let dword = p.buf[1].lkey() >> 8;
+    // CREATE_MKEY answers with the index in its third dword.
+    let (at, effect) = (Match::Opcode(0x200), Effect::Output { at: 8, dword });
+    p.port.model.inject(Fault::Command { at, effect });
+    let twice = p.pd.alloc_buf(4096, AccessFlags::LOCAL_WRITE);
+    assert!(matches!(twice.err(), Some(mlx5::Error::Protocol { .. })));
+    assert_eq!(p.dev.leaked().len(), 1);
+    let to = p.sge(1, 8, 24);
+    assert_eq!(status(&mut p, &mut 0, &[to]), WcStatus::SUCCESS);
+    assert_eq!(p.bytes(1, 8, 24), bytes(9, 24));
+    assert!(super::untouched(&p, 1, &[(8, 24)]));
+    let Pair { port, dev, pd, cq, qp, buf } = p;
+    drop((pd, cq, qp, buf));
+    // The domain still has a key, so the device does not let go of it; closing resets it.
+    let _ = dev.close();
+    port.model.take_violations();
+}
