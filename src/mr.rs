@@ -150,7 +150,7 @@ impl Pd {
     ///
     /// # Errors
     /// `Invalid` (EINVAL) for a length of 0 or beyond any address space, unknown access bits that are not optional, and remote write or atomic access without local write;
-    /// `NoMemory` (ENOMEM); what the device answers.
+    /// `NoMemory` (ENOMEM); `Protocol` (EPROTO) for a key whose index another one has; what the device answers.
     pub fn alloc_buf(&self, len: usize, access: AccessFlags) -> Result<DmaBuf, Error> {
         check(len, access)?;
         let mut mem = self.shared().dev().alloc_dma(len.next_multiple_of(4), 0)?;
