@@ -1,4 +1,4 @@
-//! What a device may answer: any bytes as the output of each command, as an event, a completion, health and capabilities.
+//! What a device may answer: any bytes as the output of each command, as health and capabilities.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
