@@ -2,10 +2,11 @@
 
 use mlx5_model::CapConfig;
 
+use crate::qp::QpWish;
 use crate::raw::load;
-use crate::rdma::Cq;
-use crate::squeeze::{ENHANCED, FTAG, Form, SEND, SEND_IMM, slot, squeeze, squeeze_with, untouched};
-use crate::wqe::inline;
+use crate::rdma::{Cq, LW, Rdma};
+use crate::squeeze::{ENHANCED, FTAG, Form, SEND, SEND_IMM, compressed, slot, squeeze, squeeze_with, untouched};
+use crate::wqe::{inline, signalled};
 
 /// Trailer of a block: minis, lap.
 fn tail(minis: u8, lap: u8) -> String {
@@ -74,7 +75,8 @@ fn a_title_holds_no_longer_than_the_timeout_nor_for_more_than_the_limit() {
 
 #[test]
 fn a_reset_queue_pair_begins_with_a_title() {
-    let mut s = squeeze(ENHANCED);
+    let caps = CapConfig { cqe_compression_timeout: u16::MAX, ..CapConfig::default() };
+    let mut s = squeeze_with(caps, ENHANCED);
     s.burst(2);
     s.rdma.leave(0x50a, &s.a);
     s.rdma.leave(0x50a, &s.b);
@@ -84,8 +86,24 @@ fn a_reset_queue_pair_begins_with_a_title() {
         crate::raw::store(&qp.record, 0, &[0; 8]);
     }
     s.burst(1);
-    assert_eq!(mark(&s.recv, 2), [0, 0x20]);
+    assert_eq!((mark(&s.send, 2), mark(&s.recv, 2)), ([0, 0], [0, 0x20]));
     s.rdma.assert_clean();
+}
+
+/// Its format bits say where the data is, and the minis behind it would say the same.
+#[test]
+fn an_entry_with_data_in_it_is_no_title() {
+    let rdma = Rdma::up();
+    let (send, recv) = (compressed(&rdma, ENHANCED), compressed(&rdma, ENHANCED));
+    // cs_res 1: up to 32 bytes.
+    let (mut a, mut b) = rdma.pair(QpWish { scatter_res: 1, ..QpWish::default() }, &send, &recv);
+    let to = rdma.register(4096, 0, LW);
+    for (n, len) in [8, 33, 33].into_iter().enumerate() {
+        rdma.recv(&mut b, &[to.seg(0, 64)]);
+        rdma.send(&mut a, signalled(&inline(&vec![7; len])));
+        assert_eq!(mark(&recv, n)[1], [0x24, 0x20, 0x0c][n], "{len} bytes");
+    }
+    rdma.assert_clean();
 }
 
 #[test]

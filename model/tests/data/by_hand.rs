@@ -4,7 +4,7 @@ use mlx5_model::CqeBytes;
 
 use crate::raw::{get, load, store32};
 use crate::rdma::{CqWish, Rdma};
-use crate::squeeze::{BASIC, ENHANCED, Form, compressed, slot, untouched};
+use crate::squeeze::{BASIC, ENHANCED, Form, compressed, slot, squeeze, untouched};
 
 fn ramp(from: u8) -> [u8; 64] {
     core::array::from_fn(|i| from.wrapping_add(i as u8))
@@ -108,6 +108,15 @@ fn blocks_by_hand_follow_a_title_or_the_last_one() {
     assert_eq!([8, 10].map(|at| load(&cq.mem, 64 * at, 8)), [minis[7].to_vec(), minis[0].to_vec()]);
     assert_eq!([1, 8, 10].map(|at| load(&cq.mem, 64 * at + 62, 2)), [[0, 0x6c], [0, 0x1c], [0, 0x0c]]);
     assert!(slot(&cq, 9).starts_with("eeee"));
+}
+
+#[test]
+fn the_devices_own_blocks_do_not_follow_an_entry_by_hand() {
+    let mut s = squeeze(ENHANCED);
+    s.burst(1);
+    assert!(s.rdma.raw.model.inject_cqe(s.recv.cqn, ramp(0)));
+    s.burst(1);
+    assert_eq!(load(&s.recv.mem, 2 * 64 + 62, 2), [0, 0x20], "a title of its own");
 }
 
 #[test]
