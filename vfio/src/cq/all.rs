@@ -249,7 +249,7 @@ impl Tried {
             self.attributes.cqe.to_string(),
             self.of_run(|run| run.cqe.to_string()),
             self.trips(),
-            self.of_run(|run| format!("{} of {}", run.compressed, run.completions)),
+            self.of_run(|run| run.compressed.to_string()),
             self.result(),
         ]
     }
