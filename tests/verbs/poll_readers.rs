@@ -3,21 +3,23 @@
 
 use mlx5::hw::cmd::QueryQp;
 use mlx5::{Completion, SigErr, TmInfo, WcFlags, WcOpcode, WcResultFlags, WcStatus};
-use mlx5::{Cq, PollError};
+use mlx5::{Cq, PollError, QpAttr, QpState, RecvWr};
 
 use crate::cq_create::Attr;
 use crate::cq_semantics::POLL;
-use crate::support::{Port, SIZES, close, create_qp, open};
+use crate::support::{INIT, Port, SIZES, close, create_qp, open, path_to};
 use mlx5::dv::{CqeCompLayout, CqeCompResFormat};
 
 /// All fields but the wall clock, which excludes the other one.
 const ALL: WcFlags = WcFlags::all().difference(WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK);
 
-/// A queue pair on a CQ of this kind, its user index, and what `check` finds in the CQ.
+/// A queue pair on a CQ of this kind with receives posted, its user index, and what `check` finds in the CQ.
 fn with_queue(attr: &Attr<'_>, check: impl FnOnce(&Port, &mut Cq, u32)) {
     let (port, dev) = open();
     let (pd, mut cq) = (dev.alloc_pd().unwrap(), attr.create(&dev).unwrap());
-    let qp = create_qp(&pd, &cq, &cq, SIZES);
+    let mut qp = create_qp(&pd, &cq, &cq, SIZES);
+    qp.modify(&QpAttr { qp_state: QpState::Init, ..path_to(&dev, 1) }, INIT).unwrap();
+    qp.post_recv(&[RecvWr::default(); 4]).unwrap();
     // SAFETY: a query changes nothing.
     let qpc = unsafe { dev.general_cmd(&QueryQp { qpn: qp.qp_num() }) }.unwrap();
     check(&port, &mut cq, qpc.user_index());
