@@ -46,9 +46,15 @@ fn wish() -> impl Strategy<Value = Wish> {
         .prop_map(|(kind, length, signalled, inline, eager)| Wish { kind, length, signalled, inline, eager })
 }
 
+/// Some requests, or one many times: such are compressed.
+fn wishes() -> impl Strategy<Value = Vec<Wish>> {
+    let same = (wish(), 1..9usize).prop_map(|(wish, n)| vec![wish; n]);
+    prop_oneof![prop::collection::vec(wish(), 1..4), same]
+}
+
 fn make() -> impl Strategy<Value = Op> {
     let cqs = [[0..6usize, 0..6], [0..6, 0..6]];
-    let form = (2u32..=8, prop::bool::weighted(0.2), any::<bool>()).prop_map(|(depth, sig_all, data_in_cqe)| Form {
+    let form = (2u32..=12, prop::bool::weighted(0.3), any::<bool>()).prop_map(|(depth, sig_all, data_in_cqe)| Form {
         depth,
         sig_all,
         data_in_cqe,
@@ -66,7 +72,7 @@ fn op(plan: impl Strategy<Value = Plan> + 'static) -> impl Strategy<Value = Op> 
     let refused = || prop::bool::weighted(0.1);
     let commands = prop_oneof![8 => Just(None), 1 => Just(Some(0x50a)), 1 => Just(Some(0x501))];
     prop_oneof![
-        16 => (0..PAIRS, 0..2usize, prop::collection::vec(wish(), 1..4))
+        16 => (0..PAIRS, 0..2usize, wishes())
             .prop_map(|(pair, side, wishes)| Op::Send { pair, side, wishes }),
         6 => (0..PAIRS, 0..2usize).prop_map(|(pair, side)| Op::Recv { pair, side }),
         12 => (0..6usize, how, 1..9usize).prop_map(|(cq, how, most)| Op::Poll { cq, how, most }),
@@ -94,7 +100,7 @@ impl World {
         let here = |world: &World, pair: usize| world.pairs[pair].is_some();
         match op {
             Op::Send { pair, side, wishes } if here(self, *pair) => {
-                wishes.iter().for_each(|wish| self.post_send(*pair, *side, wish));
+                self.post_sends(*pair, *side, wishes);
             }
             Op::Recv { pair, side } if here(self, *pair) => {
                 self.post_recv(*pair, *side);

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use mlx5::dv::QpCreateFlags;
 use mlx5::hw::platform::Platform;
 use mlx5::{
-    AccessFlags, Cq, Device, DmaBuf, Error, ExclusiveCqs, Pd, PollAttr, PollError, QpAttr, QpAttrMask, QpCap,
-    QpInitAttr, QpState, RecvWr, Remote, SendFlags, SendWr, Sge, Wc, WcOpcode, WrOpcode,
+    AccessFlags, Cq, Device, DmaBuf, Error, ExclusiveCqs, Pd, PollAttr, PollError, PostError, QpAttr, QpAttrMask,
+    QpCap, QpInitAttr, QpState, RecvWr, Remote, SendFlags, SendWr, Sge, Wc, WcOpcode, WrOpcode,
 };
 use mlx5_model::{Effect, Fault, Match, ModelConfig, ModelThread};
 
@@ -26,8 +26,29 @@ pub struct World {
     idle: (usize, usize),
     pub queues: Vec<Queue>,
     pub pairs: Vec<Option<[End; 2]>>,
+    prepared: Vec<Prepared>,
     next: u64,
     _thread: Option<ModelThread>,
+}
+
+/// A send request whose memory is ready.
+struct Prepared {
+    wr_id: u64,
+    list: Vec<Sge>,
+    inline: Vec<u8>,
+    opcode: WrOpcode,
+    signalled: bool,
+}
+
+impl Prepared {
+    fn wr(&self) -> SendWr<'_> {
+        let mut send_flags = if self.signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
+        if !self.inline.is_empty() {
+            send_flags |= SendFlags::INLINE;
+        }
+        let Self { wr_id, list, inline, opcode, .. } = self;
+        SendWr { wr_id: *wr_id, sg_list: list, inline_data: inline, opcode: *opcode, send_flags }
+    }
 }
 
 /// A send request to post.
@@ -49,7 +70,7 @@ impl World {
         let buf = pd.alloc_buf(SLOTS * SLOT, REMOTE | AccessFlags::LOCAL_WRITE).unwrap();
         let _thread = threaded.then(|| port.model.spawn().unwrap());
         let idle = port.model.dma_outstanding();
-        Self { port, dev, pd, buf, idle, queues: Vec::new(), pairs: Vec::new(), next: 0, _thread }
+        Self { port, dev, pd, buf, idle, queues: Vec::new(), pairs: Vec::new(), prepared: Vec::new(), next: 0, _thread }
     }
 
     /// The longest session of completions that the device writes from now on.
@@ -227,8 +248,14 @@ impl World {
         true
     }
 
-    /// Posts a send request, if the CQs have room for what it causes; its queue has to take it exactly if there is room.
-    pub fn post_send(&mut self, pair: usize, side: usize, wish: &Wish) {
+    /// Posts send requests with one call, as far as the CQs have room for what they cause; their queue has to take them
+    /// exactly if there is room.
+    pub fn post_sends(&mut self, pair: usize, side: usize, wishes: &[Wish]) {
+        wishes.iter().for_each(|wish| self.prepare_if_room(pair, side, wish));
+        self.post(pair, side).unwrap();
+    }
+
+    fn prepare_if_room(&mut self, pair: usize, side: usize, wish: &Wish) {
         let broken = self.pairs[pair].iter().flatten().any(|end| end.failed);
         let message = matches!(wish.kind, 0 | 1 | 3);
         let (here, peer) = (self.peek(pair, side), self.peek(pair, 1 - side));
@@ -250,25 +277,22 @@ impl World {
         if needs_recv && wish.eager && !self.post_recv(pair, 1 - side) {
             return;
         }
-        self.post(pair, side, wish, signalled);
+        self.prepare(pair, side, wish, signalled);
     }
 
-    fn post(&mut self, pair: usize, side: usize, wish: &Wish, signalled: bool) {
-        let (send, list, inline_data, opcode) = self.request(wish, signalled);
-        let mut send_flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
-        if !inline_data.is_empty() {
-            send_flags |= SendFlags::INLINE;
-        }
-        let (wr_id, length, sg_list, inline_data) = (send.wr_id, wish.length, &list[..], &inline_data[..]);
-        let end = self.end(pair, side);
-        let full = end.sends.len() == end.qp.cap().max_send_wr as usize;
-        let posted = end.qp.post_send(&[SendWr { wr_id, sg_list, inline_data, opcode, send_flags }]);
-        if full {
-            assert_eq!(posted.map_err(|e| e.errno()), Err(12), "the queue is full");
+    /// Notes a request for the next [`post`](Self::post). Where its queue is full, it is posted alone, and refused.
+    fn prepare(&mut self, pair: usize, side: usize, wish: &Wish, signalled: bool) {
+        let (send, list, inline, opcode) = self.request(wish, signalled);
+        let wr_id = send.wr_id;
+        let end = self.peek(pair, side);
+        if end.sends.len() == end.qp.cap().max_send_wr as usize {
+            self.post(pair, side).unwrap();
+            self.prepared.push(Prepared { wr_id, list, inline, opcode, signalled });
+            assert_eq!(self.post(pair, side).map_err(|e| e.errno()), Err(12), "the queue is full");
             return;
         }
-        posted.unwrap();
-        end.sends.push_back(send);
+        self.prepared.push(Prepared { wr_id, list, inline, opcode, signalled });
+        self.end(pair, side).sends.push_back(send);
         let imm = match opcode {
             WrOpcode::SendWithImm { imm_data } | WrOpcode::RdmaWriteWithImm { imm_data, .. } => {
                 Some(u32::from_be(imm_data))
@@ -276,9 +300,16 @@ impl World {
             _ => None,
         };
         if matches!(wish.kind, 0 | 1 | 3) {
-            let message = Message { seed: wr_id, length, imm, write: wish.kind == 3 };
+            let message = Message { seed: wr_id, length: wish.length, imm, write: wish.kind == 3 };
             self.end(pair, 1 - side).inbox.push_back(message);
         }
+    }
+
+    /// Posts what was prepared, with one call.
+    fn post(&mut self, pair: usize, side: usize) -> Result<(), PostError> {
+        let prepared = std::mem::take(&mut self.prepared);
+        let wrs: Vec<_> = prepared.iter().map(Prepared::wr).collect();
+        self.end(pair, side).qp.post_send(&wrs)
     }
 
     /// Prepares memory for a request: what to expect of it, its list or inlined data, its opcode.
@@ -382,7 +413,8 @@ impl World {
             }
             if self.peek(pair, side).untold() == 1 {
                 let wish = Wish { kind: 2, length: 0, signalled: true, inline: false, eager: false };
-                self.post(pair, side, &wish, true);
+                self.prepare(pair, side, &wish, true);
+                self.post(pair, side).unwrap();
             }
         }
     }
