@@ -128,8 +128,11 @@ fn completions_of_a_session_have_the_titles_fields_and_their_own() {
                         (c.pkey_index(), c.cvlan(), c.completion_ts()),
                         (Some(0x1234), Some(0x6fa0), Some(0x1001))
                     );
-                    let (tag, length) =
-                        if format == CqeCompResFormat::HASH { (9, 5 << 24 | 100 + n) } else { (0x05_c0de, 100 + n) };
+                    let (tag, length) = if format == CqeCompResFormat::HASH {
+                        (9, (5 << 24) | (100 + n))
+                    } else {
+                        (0x05_c0de, 100 + n)
+                    };
                     assert_eq!((c.flow_tag(), c.byte_len()), (Some(tag), Some(length)), "{format:?}");
                 }
                 assert_eq!(poller.next().err(), Some(PollError::Empty));
