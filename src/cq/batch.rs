@@ -10,9 +10,36 @@ use super::{PollError, Shared, SigErr, Wc, WcStatus, purge};
 use crate::keys::Keys;
 use crate::qp::QpWork;
 
+/// Where a completion is delivered to. A trait and no closure, as it must be inlined: then the entry's fields go from the
+/// ring to their place, while an entry that is moved as a whole costs more than reading it.
+pub(super) trait Place<'m> {
+    fn put(&mut self, current: Current<'m>);
+}
+
+impl Place<'_> for Wc {
+    #[inline(always)]
+    fn put(&mut self, current: Current<'_>) {
+        *self = current.wc();
+    }
+}
+
+impl<'m> Place<'m> for Current<'m> {
+    #[inline(always)]
+    fn put(&mut self, current: Current<'m>) {
+        *self = current;
+    }
+}
+
+impl<'m> Place<'m> for Option<Current<'m>> {
+    #[inline(always)]
+    fn put(&mut self, current: Current<'m>) {
+        *self = Some(current);
+    }
+}
+
 /// What became of one entry.
-enum Taken<'m> {
-    Delivered(Current<'m>),
+enum Taken {
+    Delivered,
     Dropped,
     Bad(PollError),
 }
@@ -38,7 +65,7 @@ pub(super) fn ends_receive(cqe: CqeRef<'_>) -> Option<bool> {
 
 /// An entry that ends no request. Its user index is not looked up: not all of these have one.
 #[cold]
-fn without_request<'m, F: CqeFormat>(cqe: CqeRef<'m>) -> Taken<'m> {
+fn without_request<F: CqeFormat>(cqe: CqeRef<'_>) -> Taken {
     let user_index = cqe.srqn_or_uidx();
     Taken::Bad(match (cqe.format(), cqe.opcode()) {
         (CqeDataFormat::COMPRESSED, _) => PollError::BadSession { count: F::session_length(cqe) },
@@ -52,7 +79,7 @@ fn without_request<'m, F: CqeFormat>(cqe: CqeRef<'m>) -> Taken<'m> {
 }
 
 #[cold]
-fn unknown_opcode<'m>(cqe: CqeRef<'m>) -> Taken<'m> {
+fn unknown_opcode(cqe: CqeRef<'_>) -> Taken {
     Taken::Bad(PollError::UnknownOpcode {
         opcode: cqe.opcode().0,
         send_opcode: cqe.sop_opcode(),
@@ -61,18 +88,24 @@ fn unknown_opcode<'m>(cqe: CqeRef<'m>) -> Taken<'m> {
 }
 
 #[cold]
-fn unknown_queue<'m>(cqe: CqeRef<'m>) -> Taken<'m> {
+fn unknown_queue(cqe: CqeRef<'_>) -> Taken {
     Taken::Bad(PollError::UnknownQueue { user_index: cqe.srqn_or_uidx(), qpn: cqe.qpn() })
 }
 
 #[cold]
-fn unexpected_format<'m>(cqe: CqeRef<'m>) -> Taken<'m> {
+fn unexpected_format(cqe: CqeRef<'_>) -> Taken {
     Taken::Bad(PollError::UnexpectedFormat { format: cqe.format().0, user_index: cqe.srqn_or_uidx() })
 }
 
 /// Finds the request that an entry ends. Every number in the entry is looked up, masked or checked.
 #[inline(always)]
-fn take<'m, F: CqeFormat>(cqe: CqeRef<'m>, pass: &Pass<'_, QpWork>, cqn: u32, keys: &Keys) -> Taken<'m> {
+fn take<'m, F: CqeFormat>(
+    cqe: CqeRef<'m>,
+    pass: &Pass<'_, QpWork>,
+    cqn: u32,
+    keys: &Keys,
+    place: &mut impl Place<'m>,
+) -> Taken {
     let Some(receive) = ends_receive(cqe) else { return without_request::<F>(cqe) };
     let user_index = cqe.srqn_or_uidx();
     let queue = match pass.find(user_index) {
@@ -101,7 +134,8 @@ fn take<'m, F: CqeFormat>(cqe: CqeRef<'m>, pass: &Pass<'_, QpWork>, cqn: u32, ke
     let counter = cqe.wqe_counter();
     let wr_id = if receive { work.complete_one(counter) } else { work.complete_through(counter) };
     let Some(wr_id) = wr_id else { return unknown_queue(cqe) };
-    Taken::Delivered(Current { cqe, wr_id, status })
+    place.put(Current { cqe, wr_id, status });
+    Taken::Delivered
 }
 
 /// One batch: entries are taken through it, and its end gives them back to the device with one store.
@@ -136,20 +170,20 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
         Some(Self { entries, slots, cqn: shared.cqn, keys: shared.dev.keys(), ending })
     }
 
-    /// Takes entries until one can be delivered or is bad; `None` when no more are there.
+    /// Takes entries until one can be delivered, to `place`, or is bad; false when no more are there.
     #[inline(always)]
-    pub(super) fn next(&mut self) -> Option<Result<Current<'a>, PollError>> {
+    pub(super) fn next(&mut self, place: &mut impl Place<'a>) -> Result<bool, PollError> {
         loop {
             let Some(cqe) = self.entries.next() else {
                 // A batch that took a whole ring has not looked behind it.
                 if self.entries.taken() < self.slots {
                     self.ending.pass.saw_empty();
                 }
-                return None;
+                return Ok(false);
             };
-            match take::<F>(cqe, &self.ending.pass, self.cqn, self.keys) {
-                Taken::Delivered(current) => return Some(Ok(current)),
-                Taken::Bad(error) => return Some(Err(error)),
+            match take::<F>(cqe, &self.ending.pass, self.cqn, self.keys, place) {
+                Taken::Delivered => return Ok(true),
+                Taken::Bad(error) => return Err(error),
                 Taken::Dropped => {}
             }
         }
@@ -159,10 +193,10 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
     #[inline(always)]
     pub(super) fn fill(&mut self, wcs: &mut [Wc]) -> (usize, Option<PollError>) {
         for (filled, wc) in wcs.iter_mut().enumerate() {
-            match self.next() {
-                Some(Ok(current)) => *wc = current.wc(),
-                Some(Err(error)) => return (filled, Some(error)),
-                None => return (filled, None),
+            match self.next(wc) {
+                Ok(true) => {}
+                Ok(false) => return (filled, None),
+                Err(error) => return (filled, Some(error)),
             }
         }
         (wcs.len(), None)

@@ -4,7 +4,7 @@ use core::fmt;
 
 use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced};
 
-use super::batch::Batch;
+use super::batch::{Batch, Place};
 use super::completion::{Completion, Current};
 use super::{AnyRing, Cq, PollError, Reader, Shared, Wc, each_ring};
 use crate::flags::WcFlags;
@@ -41,16 +41,16 @@ impl<'a> AnyBatch<'a> {
     }
 
     #[inline(always)]
-    fn next(&mut self) -> Result<Current<'a>, PollError> {
-        let next = match self {
-            Self::B64(b) => b.next(),
-            Self::B128(b) => b.next(),
-            Self::Basic64(b) => b.next(),
-            Self::Basic128(b) => b.next(),
-            Self::Enhanced64(b) => b.next(),
-            Self::Enhanced128(b) => b.next(),
+    fn next(&mut self, place: &mut impl Place<'a>) -> Result<(), PollError> {
+        let is_there = match self {
+            Self::B64(b) => b.next(place),
+            Self::B128(b) => b.next(place),
+            Self::Basic64(b) => b.next(place),
+            Self::Basic128(b) => b.next(place),
+            Self::Enhanced64(b) => b.next(place),
+            Self::Enhanced128(b) => b.next(place),
         };
-        next.unwrap_or(Err(PollError::Empty))
+        if is_there? { Ok(()) } else { Err(PollError::Empty) }
     }
 }
 
@@ -72,7 +72,9 @@ impl Cq {
         let asked = self.wc_flags;
         let batch = AnyBatch::begin(&mut self.ring, &self.shared, &mut self.reader);
         let mut batch = batch.ok_or(PollError::Empty)?;
-        let current = batch.next()?;
+        let mut current = None;
+        batch.next(&mut current)?;
+        let current = current.ok_or(PollError::Empty)?;
         Ok(Poller { batch, current, asked })
     }
 
@@ -218,7 +220,7 @@ impl Poller<'_> {
     #[expect(clippy::should_implement_trait, reason = "a completion is lent, so two can't be held: not an iterator")]
     #[inline]
     pub fn next(&mut self) -> Result<Completion<'_>, PollError> {
-        self.current = self.batch.next()?;
+        self.batch.next(&mut self.current)?;
         Ok(self.completion())
     }
 }
