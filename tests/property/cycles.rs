@@ -53,7 +53,7 @@ struct Memory {
 
 impl Memory {
     fn look(&mut self, cycle: u64, outstanding: (usize, usize)) {
-        if (cycle + 1) % (cycles() / 8) != 0 {
+        if !(cycle + 1).is_multiple_of(cycles() / 8) {
             return;
         }
         let now = LIVE.get();

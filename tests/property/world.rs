@@ -402,10 +402,8 @@ impl World {
 
     fn help(&mut self, pair: usize, moved: &mut bool) {
         let Some(ends) = &self.pairs[pair] else { return };
-        if ends.iter().any(|end| end.failed) {
-            if !std::mem::replace(moved, true) {
-                self.fail_pair(pair);
-            }
+        if ends.iter().any(|end| end.failed) && !std::mem::replace(moved, true) {
+            self.fail_pair(pair);
         }
         for side in 0..2 {
             while !*moved && self.peek(pair, side).recvs.len() < self.peek(pair, side).inbox.len() {
