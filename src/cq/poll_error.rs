@@ -108,7 +108,8 @@ impl fmt::Display for PollError {
             Self::InvalidAttr => f.write_str("unknown bit in the poll attributes' comp_mask"),
             Self::UnknownQueue { user_index, qpn } => write!(
                 f,
-                "an entry names user index {user_index:#x} (queue {qpn:#x}), which this CQ does not report; it was dropped"
+                "an entry names user index {user_index:#x} (queue {qpn:#x}), which this CQ does not report or which did not post \
+                 that request; it was dropped"
             ),
             Self::UnknownOpcode { opcode, send_opcode, user_index } => write!(
                 f,
