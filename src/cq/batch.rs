@@ -49,7 +49,6 @@ enum Taken {
 pub(super) fn ends_receive(cqe: CqeRef<'_>) -> Option<bool> {
     match (cqe.format(), cqe.opcode()) {
         (CqeDataFormat::COMPRESSED, _) => None,
-        (CqeDataFormat::INLINE_DATA64_SEG, _) if purge::is_marked(cqe) => None,
         (_, CqeOpcode::REQ | CqeOpcode::REQ_ERR) => Some(false),
         (
             _,
@@ -69,7 +68,6 @@ fn without_request<F: CqeFormat>(cqe: CqeRef<'_>) -> Taken {
     let user_index = cqe.srqn_or_uidx();
     Taken::Bad(match (cqe.format(), cqe.opcode()) {
         (CqeDataFormat::COMPRESSED, _) => PollError::BadSession { count: F::session_length(cqe) },
-        _ if purge::is_marked(cqe) => return Taken::Dropped,
         // The old ring's last entry when a CQ is resized says nothing to the caller.
         (_, CqeOpcode::RESIZE_CQ) => return Taken::Dropped,
         (_, CqeOpcode::SIG_ERR) => PollError::Signature(SigErr::of(cqe)),
@@ -146,6 +144,8 @@ pub(super) struct Batch<'a, F: CqeFormat> {
     entries: Consumer<'a, F>,
     /// Number of ring slots: the most that one batch takes.
     slots: u32,
+    /// Index behind the last entry that may be marked.
+    marked: u32,
     cqn: u32,
     keys: &'a Keys,
     ending: Ending<'a>,
@@ -163,11 +163,16 @@ struct Ending<'a> {
 impl<'a, F: CqeFormat> Batch<'a, F> {
     /// Starts a batch; `None` only if the CQ's memory were shorter than its ring, which creation rules out.
     #[inline(always)]
-    pub(super) fn begin(ring: &'a mut Ring<F>, shared: &'a Shared, reader: &'a mut Reader<QpWork>) -> Option<Self> {
+    pub(super) fn begin(
+        ring: &'a mut Ring<F>,
+        marked: u32,
+        shared: &'a Shared,
+        reader: &'a mut Reader<QpWork>,
+    ) -> Option<Self> {
         let record = if shared.ignore_overrun { None } else { Some(shared.dbrec()?) };
         let (slots, entries) = (ring.entries(), ring.consume(shared.mem.words()).ok()?);
         let ending = Ending { pass: reader.begin(), record, ci: None };
-        Some(Self { entries, slots, cqn: shared.cqn, keys: shared.dev.keys(), ending })
+        Some(Self { entries, slots, marked, cqn: shared.cqn, keys: shared.dev.keys(), ending })
     }
 
     /// Takes entries until one can be delivered, to `place`, or is bad; false when no more are there.
@@ -181,12 +186,21 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
                 }
                 return Ok(false);
             };
+            if purge::looks_marked(cqe) && self.was_there_at_the_reset() {
+                continue;
+            }
             match take::<F>(cqe, &self.ending.pass, self.cqn, self.keys, place) {
                 Taken::Delivered => return Ok(true),
                 Taken::Bad(error) => return Err(error),
                 Taken::Dropped => {}
             }
         }
+    }
+
+    /// Whether the entry that was taken last was in the ring when a queue pair was reset last.
+    #[inline(always)]
+    fn was_there_at_the_reset(&self) -> bool {
+        self.marked.wrapping_sub(self.entries.ci()) < self.slots
     }
 
     /// Fills `wcs` from the front; how many, and the bad entry that ended it early.

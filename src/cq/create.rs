@@ -155,6 +155,7 @@ impl Plan {
             reader,
             ring: wrap(ring),
             pending: None,
+            marked: 0,
             wc_flags: attr.wc_flags,
             context: attr.cq_context,
         })

@@ -148,6 +148,8 @@ pub struct Cq {
     ring: AnyRing,
     /// An entry that could not be delivered, found behind entries that could.
     pending: Option<PollError>,
+    /// Index behind the last entry that was in the ring when a queue pair was reset last.
+    marked: u32,
     wc_flags: WcFlags,
     context: u64,
 }

@@ -29,14 +29,14 @@ enum AnyBatch<'a> {
 
 impl<'a> AnyBatch<'a> {
     #[inline(always)]
-    fn begin(ring: &'a mut AnyRing, shared: &'a Shared, reader: &'a mut Reader<QpWork>) -> Option<Self> {
+    fn begin(ring: &'a mut AnyRing, marked: u32, shared: &'a Shared, reader: &'a mut Reader<QpWork>) -> Option<Self> {
         match ring {
-            AnyRing::B64(ring) => Batch::begin(ring, shared, reader).map(Self::B64),
-            AnyRing::B128(ring) => Batch::begin(ring, shared, reader).map(Self::B128),
-            AnyRing::Basic64(ring) => Batch::begin(ring, shared, reader).map(Self::Basic64),
-            AnyRing::Basic128(ring) => Batch::begin(ring, shared, reader).map(Self::Basic128),
-            AnyRing::Enhanced64(ring) => Batch::begin(ring, shared, reader).map(Self::Enhanced64),
-            AnyRing::Enhanced128(ring) => Batch::begin(ring, shared, reader).map(Self::Enhanced128),
+            AnyRing::B64(ring) => Batch::begin(ring, marked, shared, reader).map(Self::B64),
+            AnyRing::B128(ring) => Batch::begin(ring, marked, shared, reader).map(Self::B128),
+            AnyRing::Basic64(ring) => Batch::begin(ring, marked, shared, reader).map(Self::Basic64),
+            AnyRing::Basic128(ring) => Batch::begin(ring, marked, shared, reader).map(Self::Basic128),
+            AnyRing::Enhanced64(ring) => Batch::begin(ring, marked, shared, reader).map(Self::Enhanced64),
+            AnyRing::Enhanced128(ring) => Batch::begin(ring, marked, shared, reader).map(Self::Enhanced128),
         }
     }
 
@@ -70,7 +70,7 @@ impl Cq {
             return Err(error);
         }
         let asked = self.wc_flags;
-        let batch = AnyBatch::begin(&mut self.ring, &self.shared, &mut self.reader);
+        let batch = AnyBatch::begin(&mut self.ring, self.marked, &self.shared, &mut self.reader);
         let mut batch = batch.ok_or(PollError::Empty)?;
         let mut current = None;
         batch.next(&mut current)?;
@@ -87,8 +87,8 @@ impl Cq {
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
-        let (shared, reader) = (&*self.shared, &mut self.reader);
-        let (filled, bad) = each_ring!(&mut self.ring, ring => match Batch::begin(ring, shared, reader) {
+        let (marked, shared, reader) = (self.marked, &*self.shared, &mut self.reader);
+        let (filled, bad) = each_ring!(&mut self.ring, ring => match Batch::begin(ring, marked, shared, reader) {
             Some(mut batch) => batch.fill(wcs),
             None => (0, None),
         });

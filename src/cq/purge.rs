@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use mlx5_hw::be::Be32;
 use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeRef};
-use mlx5_hw::ring::{CqeFormat, Ring};
+use mlx5_hw::ring::{CqeFormat, Ring, RingError};
 
 use super::batch::ends_receive;
 use super::{Cq, each_ring};
@@ -12,8 +12,10 @@ use super::{Cq, each_ring};
 /// Bytes that no entry has: with 64 bytes of data, the mark.
 const MARK: u32 = u32::MAX;
 
-/// Whether the entry is one that a reset queue left behind.
-pub(super) fn is_marked(cqe: CqeRef<'_>) -> bool {
+/// Whether the entry looks like one that a reset queue left behind. A device can write such an entry as well, so it is one only
+/// if it was in the ring at the reset ([`Cq::marked`](super::Cq)).
+#[inline(always)]
+pub(super) fn looks_marked(cqe: CqeRef<'_>) -> bool {
     cqe.format() == CqeDataFormat::INLINE_DATA64_SEG && cqe.byte_cnt() == MARK
 }
 
@@ -34,19 +36,23 @@ impl Cq {
     /// The entries are software's until the consumer index moves behind them, so they may be written to.
     pub(crate) fn drop_entries(&mut self, index: u32) {
         let mem = self.shared.mem.words();
-        each_ring!(&mut self.ring, ring => mark_all(ring, mem, index));
+        let behind = each_ring!(&mut self.ring, ring => mark_all(ring, mem, index));
+        self.marked = behind.unwrap_or(self.marked);
     }
 }
 
-/// What waits in sessions is written out first: a session has one place for what all of its completions share.
-fn mark_all<F: CqeFormat>(ring: &mut Ring<F>, mem: &[AtomicU32], index: u32) {
-    let Ok(()) = ring.expand(mem) else { return };
-    let Ok(mut entries) = ring.consume(mem) else { return };
+/// What waits in sessions is written out first: a session has one place for what all of its completions share. The index behind
+/// the last entry.
+fn mark_all<F: CqeFormat>(ring: &mut Ring<F>, mem: &[AtomicU32], index: u32) -> Result<u32, RingError> {
+    ring.expand(mem)?;
+    let mut entries = ring.consume(mem)?;
     while let Some(cqe) = entries.next() {
         // Others have something else in the user index's place.
         if ends_receive(cqe).is_some() && cqe.srqn_or_uidx() == index {
             mark(cqe);
         }
     }
+    let behind = entries.ci();
     entries.abandon();
+    Ok(behind)
 }

@@ -3,7 +3,7 @@
 //! The model's entries are changed in the ring before they are polled.
 
 use mlx5::dv::QpCreateFlags;
-use mlx5::{PollAttr, PollError, RecvWr, SendFlags, SendWr, Wc, WcStatus, WrOpcode};
+use mlx5::{PollAttr, PollError, QpCap, RecvWr, SendFlags, SendWr, Wc, WcStatus, WrOpcode};
 
 use super::{
     COUNTER, Entries, OPCODE, allowing, assert_success, bytes, connected, next, post_recv, send_bytes, settle,
@@ -34,8 +34,8 @@ fn a_length_that_does_not_fit_is_a_length_error_and_nothing_is_written() {
             (2, 49),
             (2, 64),
             (2, 65),
-            // All ones is how software marks entries that a reset queue left behind.
-            (2, u32::MAX - 1),
+            // How software marks entries that a reset queue left behind.
+            (2, u32::MAX),
         ] {
             if format == 2 && size == 64 {
                 continue;
@@ -71,11 +71,11 @@ fn a_length_that_does_not_fit_is_a_length_error_and_nothing_is_written() {
 /// Both bits of inlined data set means "compressed"; 64 bytes have no room in an entry of 64.
 #[test]
 fn a_format_that_cannot_be_is_an_error_of_the_entry_and_nothing_is_written() {
-    for (size, format) in [(64, 3), (128, 3), (64, 2)] {
+    for (size, format, byte_cnt) in [(64, 3, 16), (128, 3, 16), (64, 2, 16), (64, 2, u32::MAX)] {
         let mut p = allowing(size, SIZES);
         empty_message(&mut p, 1);
         Entries::of(&p.port, &p.cq[1]).change(0, 15, 0xc, format << 2);
-        Entries::of(&p.port, &p.cq[1]).change(0, 11, !0, 16);
+        Entries::of(&p.port, &p.cq[1]).change(0, 11, !0, byte_cnt);
         let error = p.cq[1].poll_cq(&mut [Wc::default()]).unwrap_err();
         assert_eq!(error.errno(), 5, "{error:?}");
         assert!(untouched(&p, 1, &[]));
@@ -218,6 +218,34 @@ fn a_completion_that_comes_again_after_a_forgotten_batch_is_not_copied_again() {
     assert_success(&next(&mut p, 1), 7);
     assert!(untouched(&p, 1, &[]));
     next(&mut p, 0);
+    p.end();
+}
+
+/// What a reset marks is dropped; a device that writes the mark itself, before the reset or after it, cannot take a request's
+/// completion away.
+#[test]
+fn a_mark_counts_only_for_entries_that_were_there_at_the_reset() {
+    let mut p = allowing(128, QpCap { max_recv_wr: 64, ..SIZES });
+    let entries = Entries::of(&p.port, &p.cq[1]);
+    let (mut n, slots) = (0, u64::from(p.cq[1].cqe()) + 1);
+    for round in 0..2 * slots / 4 {
+        for wr_id in [round, round + 1] {
+            empty_message(&mut p, wr_id);
+            entries.put(n, 2, &[], u32::MAX);
+            let wc = next(&mut p, 1);
+            assert_eq!((wc.wr_id, wc.status), (wr_id, WcStatus::LOC_LEN_ERR), "entry {n}");
+            n += 1;
+        }
+        (0..2).for_each(|_| empty_message(&mut p, 7));
+        n += 2;
+        let peer = p.qp[0].qp_num();
+        p.qp[1].reset(mlx5::ExclusiveCqs::Same(&mut p.cq[1])).unwrap();
+        p.qp[0].reset(mlx5::ExclusiveCqs::Same(&mut p.cq[0])).unwrap();
+        assert_eq!(p.cq[1].poll_cq(&mut [Wc::default(); 4]), Ok(0));
+        let own = p.qp[1].qp_num();
+        crate::support::connect(&p.dev, &mut p.qp[1], peer);
+        crate::support::connect(&p.dev, &mut p.qp[0], own);
+    }
     p.end();
 }
 
