@@ -127,12 +127,20 @@ impl Port {
 
     /// Takes over a mapping of the user's own memory that the device may still write to. It ends with a reset.
     pub(crate) fn keep(&self, what: &'static str, iova: u64, size: usize) {
-        let piece = Leaked { what, iova, size };
-        if self.quiet.load(Ordering::Acquire) {
+        if let Some(piece) = self.until_reset(&self.foreign, Leaked { what, iova, size }) {
             self.let_go(piece);
-        } else {
-            self.foreign.lock().push(piece);
         }
+    }
+
+    /// Puts a piece on a list that the next reset empties; if that has been, the piece comes back. Which of the two is decided
+    /// under the list's lock, as a reset may be under way on another thread.
+    fn until_reset<T>(&self, list: &Mutex<Vec<T>>, piece: T) -> Option<T> {
+        let mut list = list.lock();
+        if self.quiet.load(Ordering::Acquire) {
+            return Some(piece);
+        }
+        list.push(piece);
+        None
     }
 
     /// Ends the mapping of memory of the user's own after a reset.
@@ -263,14 +271,12 @@ impl Drop for DmaRegion {
         // SAFETY: the same memory; this value is its only owner and does not use it again.
         let mem = unsafe { DmaMem::new(self.mem.ptr(), self.mem.iova(), self.mem.size()) };
         let source = core::mem::replace(&mut self.source, Source::Platform);
-        if let Some(what) = self.lent
-            && !self.port.quiet.load(Ordering::Acquire)
-        {
-            self.port.ledger.lock().push(Kept { what, mem, source });
-            return;
+        let kept = Kept { what: self.lent.unwrap_or_default(), mem, source };
+        let free = if self.lent.is_some() { self.port.until_reset(&self.port.ledger, kept) } else { Some(kept) };
+        if let Some(Kept { mem, source, .. }) = free {
+            // SAFETY: it came from there; no reference outlives `self`, and the device is done with it.
+            unsafe { self.port.free(mem, source) };
         }
-        // SAFETY: it came from there; no reference outlives `self`, and the device is done with it.
-        unsafe { self.port.free(mem, source) };
     }
 }
 
@@ -337,6 +343,28 @@ mod tests {
         drop(outlives);
         port.keep("mapping", 0x2000, 4096);
         assert_eq!(counts(), (0, 2, 0));
+    }
+
+    /// The last object goes on one thread while the device is closed on another: the reset has emptied no list yet, and neither
+    /// has the object looked whether there was one.
+    #[test]
+    fn what_is_kept_while_a_reset_is_under_way_does_not_outlast_it() {
+        extern crate std;
+        let platform = Arc::new(Resets::default());
+        let port = Arc::new(Port::new(platform.clone(), Box::new(Fake::default()), None));
+        let mut mem = port.alloc(4096, 4096).unwrap();
+        mem.lend("ring");
+        std::thread::scope(|s| {
+            let (ledger, foreign) = (port.ledger.lock(), port.foreign.lock());
+            s.spawn(|| port.keep("mapping", 0x1000, 4096));
+            s.spawn(|| drop(mem));
+            // Long enough for both to wait for their list.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            port.quiet.store(true, Ordering::Release);
+            drop((ledger, foreign));
+        });
+        let unmapped = platform.unmapped.load(Ordering::Relaxed);
+        assert_eq!((platform.fake.live(), unmapped, port.leaked().len()), (0, 1, 0));
     }
 
     /// A platform that goes might unmap or reuse all of its memory.
