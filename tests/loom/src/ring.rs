@@ -6,7 +6,8 @@ use loom::sync::Arc;
 use loom::thread;
 use mlx5_hw::arch;
 use mlx5_hw::dbrec::{CqDbRec, QpDbRec};
-use mlx5_hw::ring::{Cqe64, Ring};
+use mlx5_hw::mini_cqe::MiniFormat;
+use mlx5_hw::ring::{Basic, Cqe64, Ring};
 use mlx5_hw::sync::Ordering::{self, Acquire, Relaxed, Release};
 use mlx5_hw::sync::{AtomicU32, granted};
 
@@ -54,18 +55,20 @@ fn load(word: &AtomicU32, ordering: Ordering) -> u32 {
     u32::from_be(word.load(granted(ordering)))
 }
 
-/// Writes `count` entries, as far as the consumer index lets it: the body first, then the dword with `op_own`.
-fn device(memory: &Memory, log: u32, count: u32) {
+/// Writes entries number `from` to `to`, as far as the consumer index lets it: the body first, then the dword with `op_own`. How
+/// many there are then.
+fn device(memory: &Memory, log: u32, from: u32, to: u32) -> u32 {
     let slots = 1 << log;
-    for n in 0..count {
+    for n in from..to {
         if n.wrapping_sub(load(&memory.record[0], Acquire)) >= slots {
-            return;
+            return n;
         }
         let slot = (n % slots) as usize;
         memory.write_body(slot, n + 1);
         let tail = n << 16 | REQ << 4 | (n / slots) & 1;
         memory.words[16 * slot + 15].store(tail.to_be(), granted(Release));
     }
+    to
 }
 
 /// Entries come in order and whole, and their slots are written again only when they have been read.
@@ -74,7 +77,7 @@ fn entries_are_whole(log: u32, count: u32, batches: u32) {
     let mut ring = Ring::<Cqe64>::new(log).unwrap();
     Ring::<Cqe64>::init_memory(&memory.words);
     let shared = memory.clone();
-    let device = thread::spawn(move || device(&shared, log, count));
+    let device = thread::spawn(move || device(&shared, log, 0, count));
     let mut seen = 0;
     for _ in 0..batches {
         let mut batch = ring.consume(&memory.words).unwrap();
@@ -87,6 +90,50 @@ fn entries_are_whole(log: u32, count: u32, batches: u32) {
         CqDbRec::new(&memory.record).set_consumer(ring.ci());
     }
     device.join().unwrap();
+}
+
+/// Lengths of the session's completions are this and one more.
+const LENGTH: u32 = 100;
+
+/// Writes a session of two completions into a ring of two slots: the array, then the title. Then entries, on the next lap.
+fn device_with_session(memory: &Memory) -> u32 {
+    memory.write_body(1, 0);
+    for mini in 0..2 {
+        memory.words[16 + 2 * mini + 1].store((LENGTH + mini as u32).to_be(), Relaxed);
+    }
+    memory.write_body(0, 2);
+    const COMPRESSED: u32 = 3 << 2;
+    memory.words[15].store((REQ << 4 | COMPRESSED).to_be(), granted(Release));
+    device(memory, 1, 2, 4)
+}
+
+/// A session is read whole, in batches of `most`, and what is stamped at the end of a batch is not what the device writes next.
+fn a_session_is_whole(most: u32) {
+    let memory = Memory::new(2);
+    let mut ring = Ring::<Basic<Cqe64>>::new(1).unwrap().with_sessions(MiniFormat::Hash, 2);
+    Ring::<Basic<Cqe64>>::init_memory(&memory.words);
+    let shared = memory.clone();
+    let device = thread::spawn(move || device_with_session(&shared));
+    let mut seen = 0;
+    let mut poll = || {
+        let before = seen;
+        let mut batch = ring.consume(&memory.words).unwrap();
+        while let Some(cqe) = if seen - before < most { batch.next() } else { None } {
+            let length = if seen < 2 { LENGTH + seen } else { seen + 1 };
+            // The array is the session's, for as long as one of its completions is.
+            memory.check_body(if seen < 2 { 1 } else { (seen & 1) as usize }, if seen < 2 { 0 } else { length });
+            assert_eq!(cqe.byte_cnt(), length);
+            seen += 1;
+        }
+        drop(batch);
+        CqDbRec::new(&memory.record).set_consumer(ring.ci());
+        seen
+    };
+    (0..3).for_each(|_| _ = poll());
+    let written = device.join().unwrap();
+    let mut all = poll();
+    (0..4).for_each(|_| all = poll());
+    assert_eq!(all, written, "entries that were stamped away");
 }
 
 /// A work request, its record and the doorbell: the device that sees the later one sees the earlier ones.
@@ -109,15 +156,17 @@ fn a_request_is_whole_when_it_is_announced() {
     device.join().unwrap();
 }
 
-const MODELS: [Model; 3] = [
+const MODELS: [Model; 5] = [
     ("a_request_is_whole_when_it_is_announced", a_request_is_whole_when_it_is_announced),
     ("entries_are_whole, one slot", || entries_are_whole(0, 2, 2)),
     ("entries_are_whole, two slots", || entries_are_whole(1, 3, 2)),
+    ("a_session_is_whole, one completion a batch", || a_session_is_whole(1)),
+    ("a_session_is_whole, all in a batch", || a_session_is_whole(4)),
 ];
 
 /// Ours are the read barrier, the write barrier and the one before a consumer index; the device's are its store of `op_own` and
-/// its loads of consumer index, doorbell and send counter.
+/// its store of a title's, and its loads of consumer index, doorbell and send counter.
 #[test]
 fn ownership_needs_each_ordering() {
-    each_ordering_is_needed(&MODELS, &["hw/src/arch.rs", "loom/src/ring.rs"], 7);
+    each_ordering_is_needed(&MODELS, &["hw/src/arch.rs", "loom/src/ring.rs"], 8);
 }
