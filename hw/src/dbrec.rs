@@ -33,7 +33,7 @@ crate::prm! {
 }
 
 /// The doorbell record of a completion queue: consumer index, then arm word.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct CqDbRec<'a>(&'a [AtomicU32; 2]);
 
 impl<'a> CqDbRec<'a> {

@@ -1,7 +1,6 @@
 //! The core of polling: entries are taken from a ring, matched to requests, and given back when the batch ends.
 
 use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef};
-use mlx5_hw::dbrec::CqDbRec;
 use mlx5_hw::ring::{Consumer, CqeFormat, Ring};
 
 use super::completion::{Current, send_opcode};
@@ -138,8 +137,7 @@ fn take<'m, F: CqeFormat>(
 
 /// One batch: entries are taken through it, and its end gives them back to the device with one store.
 ///
-/// The fields are dropped in their order: first the consumer, which keeps what an open session still needs, then the
-/// [`Ending`], which lets the device write over it.
+/// The fields are dropped in their order: first the consumer, which gives the entries back, then the [`Ending`].
 pub(super) struct Batch<'a, F: CqeFormat> {
     entries: Consumer<'a, F>,
     /// Number of ring slots: the most that one batch takes.
@@ -151,13 +149,9 @@ pub(super) struct Batch<'a, F: CqeFormat> {
     ending: Ending<'a>,
 }
 
-/// What remains to be done when a batch is over.
+/// What remains to be done when the entries of a batch were given back.
 struct Ending<'a> {
     pass: Pass<'a, QpWork>,
-    /// The doorbell record, if batches write it.
-    record: Option<CqDbRec<'a>>,
-    /// The consumer index, if it moved.
-    ci: Option<u32>,
 }
 
 impl<'a, F: CqeFormat> Batch<'a, F> {
@@ -170,8 +164,8 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
         reader: &'a mut Reader<QpWork>,
     ) -> Option<Self> {
         let record = if shared.ignore_overrun { None } else { Some(shared.dbrec()?) };
-        let (slots, entries) = (ring.entries(), ring.consume(shared.mem.words()).ok()?);
-        let ending = Ending { pass: reader.begin(), record, ci: None };
+        let (slots, entries) = (ring.entries(), ring.consume_to(shared.mem.words(), record).ok()?);
+        let ending = Ending { pass: reader.begin() };
         Some(Self { entries, slots, marked, cqn: shared.cqn, keys: shared.dev.keys(), ending })
     }
 
@@ -217,19 +211,9 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
     }
 }
 
-impl<F: CqeFormat> Drop for Batch<'_, F> {
-    #[inline]
-    fn drop(&mut self) {
-        self.ending.ci = (self.entries.taken() != 0).then(|| self.entries.ci());
-    }
-}
-
 impl Drop for Ending<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let (Some(record), Some(ci)) = (self.record, self.ci) {
-            record.set_consumer(ci);
-        }
         self.pass.settle();
     }
 }

@@ -5,9 +5,11 @@ use super::{CqeFormat, Eqe64, Format, Ring};
 use crate::arch::dma_rmb;
 use crate::be::Be32;
 use crate::cqe::{CqeRef, OpOwn};
+use crate::dbrec::CqDbRec;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
-/// Reads entries in order. Dropping it makes the ring's `ci` what was consumed; the caller then publishes that.
+/// Reads entries in order. Dropping it makes the ring's `ci` what was consumed, and publishes that if it was
+/// [told where](Ring::consume_to); else the caller does so.
 ///
 /// It returns at most as many entries as the ring has slots. Forgetting it ([`abandon`](Self::abandon)) leaves the
 /// ring as it was: the entries come again.
@@ -26,16 +28,17 @@ pub struct Consumer<'m, F: Format> {
     pub(super) end: u32,
     log_size: u32,
     mask: u32,
+    record: Option<CqDbRec<'m>>,
 }
 
 impl<'m, F: Format> Consumer<'m, F> {
     /// A batch; `mem` was [checked](Ring::check).
     #[inline]
-    pub(super) fn new(ring: &'m mut Ring<F>, mem: &'m [AtomicU32]) -> Self {
+    pub(super) fn new(ring: &'m mut Ring<F>, mem: &'m [AtomicU32], record: Option<CqDbRec<'m>>) -> Self {
         let (start, log_size, mask) = (ring.ci, ring.log_size, ring.mask());
         let end = start.wrapping_add(ring.entries());
         let sessions = ring.kept.begin(start);
-        Self { home: &mut ring.ci, sessions, mem, ci: start, start, end, log_size, mask }
+        Self { home: &mut ring.ci, sessions, mem, ci: start, start, end, log_size, mask, record }
     }
 
     /// Number of entries consumed so far, those of this batch included, modulo 2^32.
@@ -130,7 +133,13 @@ impl Consumer<'_, Eqe64> {
 impl<F: Format> Drop for Consumer<'_, F> {
     #[inline]
     fn drop(&mut self) {
+        // What is still needed is copied and what must be is stamped before the slots are the device's again.
         F::commit(self);
         *self.home = self.ci;
+        if let Some(record) = self.record
+            && self.taken() != 0
+        {
+            record.set_consumer(self.ci);
+        }
     }
 }

@@ -54,7 +54,8 @@
 //!   whichever they are.
 //!
 //! Stamps are stores to slots that are software's, and are done before the consumer index is published, as repairs
-//! must be: after it the device may have written a new entry there.
+//! must be: after it the device may have written a new entry there. [`Ring::consume_to`] leaves that order to the
+//! batch's end.
 //!
 //! # Memory order
 //!
@@ -95,6 +96,7 @@
 //! implementations.
 
 use crate::be::Be32;
+use crate::dbrec::CqDbRec;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 mod consumer;
@@ -202,8 +204,22 @@ impl<F: Format> Ring<F> {
     /// [`RingError::ShortMemory`] if `mem` is shorter than [`bytes`](Self::bytes). What lies beyond is not touched.
     #[inline]
     pub fn consume<'m>(&'m mut self, mem: &'m [AtomicU32]) -> Result<Consumer<'m, F>, RingError> {
+        self.consume_to(mem, None)
+    }
+
+    /// [`consume`](Self::consume), and the end of the batch publishes the consumer index in `record`, if entries were
+    /// taken: by one store, behind all that is to be done before.
+    ///
+    /// # Errors
+    /// As [`consume`](Self::consume).
+    #[inline]
+    pub fn consume_to<'m>(
+        &'m mut self,
+        mem: &'m [AtomicU32],
+        record: Option<CqDbRec<'m>>,
+    ) -> Result<Consumer<'m, F>, RingError> {
         self.check(mem)?;
-        Ok(Consumer::new(self, mem))
+        Ok(Consumer::new(self, mem, record))
     }
 
     #[inline]
