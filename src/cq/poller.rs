@@ -79,11 +79,15 @@ impl Cq {
     }
 
     /// Polls up to `wcs.len()` completions (`ibv_poll_cq(3)`) and says how many it wrote, from the front; 0 when none is there.
+    /// Who asks for none gets none, and an error that waits goes on waiting.
     ///
     /// # Errors
     /// For a bad entry, when nothing lies before it; completions before it are returned first, and the error by the next
     /// call. It comes once; polling then goes on behind it. Never [`Empty`](PollError::Empty).
     pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> Result<usize, PollError> {
+        if wcs.is_empty() {
+            return Ok(0);
+        }
         if let Some(error) = self.pending.take() {
             return Err(error);
         }

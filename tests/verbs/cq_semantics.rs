@@ -11,6 +11,7 @@ use mlx5::{
 };
 use mlx5_model::ModelConfig;
 
+use crate::cq_create::Attr;
 use crate::support::{Pair, Port, SIZES, connect, create_qp, open, pair, pair_with, poll_n};
 
 /// A ring as the device sees it.
@@ -175,19 +176,51 @@ fn a_batch_writes_the_record_once_when_it_ends() {
 
 #[test]
 fn a_forgotten_poller_makes_its_completions_come_again() {
+    for size in [64, 128] {
+        let mut attr = Attr::default();
+        attr.size(size);
+        attr.ex.cqe = 15;
+        let mut p = pair_with(ModelConfig::default(), 15, SIZES, |dev, _| attr.create(dev).unwrap());
+        for round in 0..30 {
+            complete(&mut p, 10 * round, 6);
+            let mut poller = p.cq[0].start_poll(&POLL).unwrap();
+            while poller.next().is_ok() {}
+            std::mem::forget(poller);
+            let mut poller = p.cq[0].start_poll(&POLL).unwrap();
+            assert_eq!(poller.completion().wr_id(), 10 * round);
+            poller.next().unwrap();
+            std::mem::forget(poller);
+            let sent: Vec<_> = (10 * round..10 * round + 6).collect();
+            assert_eq!(ids(&mut p.cq[0]), sent);
+            assert_eq!(ids(&mut p.cq[1]), sent);
+        }
+        p.end();
+    }
+}
+
+/// So does what it was told of bad entries.
+#[test]
+fn a_forgotten_poller_makes_its_errors_come_again() {
     let mut p = pair();
-    for round in 0..30 {
-        complete(&mut p, 10 * round, 6);
-        let mut poller = p.cq[0].start_poll(&POLL).unwrap();
-        while poller.next().is_ok() {}
-        std::mem::forget(poller);
-        let mut poller = p.cq[0].start_poll(&POLL).unwrap();
-        assert_eq!(poller.completion().wr_id(), 10 * round);
-        poller.next().unwrap();
-        std::mem::forget(poller);
-        let sent: Vec<_> = (10 * round..10 * round + 6).collect();
-        assert_eq!(ids(&mut p.cq[0]), sent);
-        assert_eq!(ids(&mut p.cq[1]), sent);
+    let ring = Ring::of(&p.port, &p.cq[0]);
+    let mut at = 0;
+    for (word, mask, value, is_right) in bad_entries() {
+        complete(&mut p, 0, 3);
+        ring.change(at + 1, word, mask, value);
+        for _ in 0..3 {
+            let mut poller = p.cq[0].start_poll(&POLL).unwrap();
+            assert_eq!(poller.completion().wr_id(), 0);
+            assert!(is_right(poller.next().unwrap_err()), "dword {word} = {value:#x}");
+            assert_eq!(poller.next().unwrap().wr_id(), 2);
+            assert_eq!(poller.next().err(), Some(PollError::Empty));
+            std::mem::forget(poller);
+            assert_eq!(u64::from(ring.consumer()), at);
+        }
+        assert_eq!(ids(&mut p.cq[0]), [0]);
+        assert!(is_right(p.cq[0].poll_cq(&mut [Wc::default()]).unwrap_err()));
+        assert_eq!(ids(&mut p.cq[0]), [2]);
+        ids(&mut p.cq[1]);
+        at += 3;
     }
     p.end();
 }
