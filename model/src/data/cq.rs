@@ -7,6 +7,7 @@ use super::cqe::Completion;
 use super::fault::DataFault;
 use super::gather::{self, Gather};
 use super::slot::{self, Entry};
+use super::sq;
 use crate::device::Device;
 use crate::dma::DmaFault;
 use crate::eq::{self, Event};
@@ -39,8 +40,9 @@ pub(crate) fn complete(dev: &mut Device, cqn: u32, mut completion: Completion) -
         Some(DataFault::LostCqe) => return true,
         Some(DataFault::SwappedCqe { ns }) => {
             hold(dev, cqn, ns);
-            dev.data.cq(cqn).swapped = Some(completion);
-            return true;
+            // One that waits for this one already goes before it.
+            let before = dev.data.cq(cqn).swapped.replace(completion);
+            return before.is_none_or(|old| write(dev, cqn, old));
         }
         Some(DataFault::LateCqe { ns }) => {
             hold(dev, cqn, ns);
@@ -77,7 +79,9 @@ pub(crate) fn release(dev: &mut Device, cqn: u32) {
     let Some(run) = dev.data.cqs.get_mut(&cqn) else { return };
     let due: Vec<Completion> = run.swapped.take().into_iter().chain(run.late.drain(..)).collect();
     for completion in due {
-        write(dev, cqn, completion);
+        if !write(dev, cqn, completion) {
+            sq::broken(dev, completion.qpn);
+        }
     }
     gather::flush(dev, cqn);
 }
@@ -105,8 +109,9 @@ pub(super) fn admit(dev: &mut Device, cqn: u32, count: u32) -> Option<Cq> {
     if has_room(dev, cqn, count) {
         return dev.objects.cqs.get(&cqn).cloned();
     }
-    gather::flush(dev, cqn);
-    fail(dev, cqn, OVERFLOW);
+    if gather::flush(dev, cqn) {
+        fail(dev, cqn, OVERFLOW);
+    }
     None
 }
 

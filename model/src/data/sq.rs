@@ -269,9 +269,9 @@ fn report(dev: &mut Device, qpn: u32, completion: Completion) {
     }
 }
 
-/// The CQ of a queue pair takes no more completions.
+/// The CQ of a queue pair takes no more completions. One that was just reset does not care.
 pub(crate) fn broken(dev: &mut Device, qpn: u32) {
-    if dev.objects.qps.get(&qpn).is_some_and(|qp| qp.state != QpState::Error) {
+    if dev.objects.qps.get(&qpn).is_some_and(|qp| !matches!(qp.state, QpState::Error | QpState::Reset)) {
         eq::report(dev, Event::queue_pair(event::WQ_CATASTROPHIC, qpn));
         enter_error(dev, qpn);
     }

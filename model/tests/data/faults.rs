@@ -56,6 +56,38 @@ fn swapped_completions_come_in_the_wrong_order() {
 }
 
 #[test]
+fn of_two_swapped_completions_in_a_row_none_is_lost() {
+    let mut w = wire(4, false);
+    // Each message has two completions, the receiver's first: those of sends 0 and 1.
+    for skip in [1, 3] {
+        w.rdma.raw.model.inject_data(DataFault::SwappedCqe { ns: 1000 }, skip);
+    }
+    for _ in 0..3 {
+        w.message(8, b"x");
+    }
+    let counters = [(); 3].map(|()| get(&w.rdma.poll(&mut w.send), 480, 16));
+    assert_eq!(counters, [0, 2, 1]);
+    w.rdma.raw.model.step(10_000);
+    assert!(w.rdma.take(&mut w.send).is_none());
+}
+
+#[test]
+fn a_late_completion_without_room_breaks_its_queue_pair_down() {
+    let mut w = wire(1, false);
+    for _ in 0..2 {
+        w.message(8, b"x");
+    }
+    w.rdma.raw.model.inject_data(DataFault::LateCqe { ns: 5000 }, 1);
+    w.message(8, b"x");
+    assert_eq!(w.rdma.state(&w.a), 3);
+    w.rdma.raw.model.step(5000);
+    let kinds: Vec<u8> = std::iter::from_fn(|| w.rdma.async_eq.take()).map(|event| event[1]).collect();
+    assert_eq!(kinds, [4, 5], "CQ_ERROR, and of the queue pair");
+    assert_eq!(w.rdma.state(&w.a), 6);
+    w.rdma.assert_clean();
+}
+
+#[test]
 fn a_wrong_counter_names_another_work_request() {
     let mut w = wire(4, false);
     w.rdma.raw.model.inject_data(DataFault::WrongCounter { add: 1 }, 1);

@@ -1,6 +1,7 @@
 //! Sessions of the basic layout, byte for byte.
 
-use mlx5_model::CapConfig;
+use mlx5_hw::platform::Platform;
+use mlx5_model::{CapConfig, ViolationKind};
 
 use crate::raw::{get, load, put, store32};
 use crate::squeeze::{
@@ -235,6 +236,27 @@ fn an_overrun_ends_a_session_with_what_there_is_room_for() {
     assert_eq!(errors.iter().filter(|kind| **kind == 4).count(), 2, "both queues overrun: {errors:?}");
     assert_eq!((s.rdma.state(&s.a), s.rdma.state(&s.b)), (6, 6));
     s.rdma.assert_clean();
+}
+
+/// What waits for more cannot be written, and there is no room for what comes: one error, and it is the first.
+#[test]
+fn a_queue_that_cannot_be_written_fails_once_even_if_it_is_full() {
+    let mut s = squeeze(Form { log_size: 2, ..BASIC });
+    s.burst(1);
+    let other = s.rdma.alloc(4096);
+    let ring = std::mem::replace(&mut s.recv.mem, other);
+    // SAFETY: nothing refers to the memory any more, and the device writes it only to be caught.
+    unsafe { s.rdma.raw.model.free(ring) };
+    s.burst(5);
+    let mut errors: Vec<_> = std::iter::from_fn(|| s.rdma.async_eq.take()).collect();
+    errors.retain(|event| event[1] == 4 && get(event, 0x21 * 8, 24) == u64::from(s.recv.cqn));
+    assert_eq!(errors.iter().map(|event| event[0x2b]).collect::<Vec<_>>(), [2], "access");
+    let mut body = [0; 8];
+    put(&mut body, 8, 24, s.recv.cqn.into());
+    assert_eq!(get(&s.rdma.raw.command(0x402, 0, &body, 272), 128, 4), 0xa, "QUERY_CQ: status write failed");
+    assert_eq!(s.rdma.state(&s.b), 6);
+    let kinds: Vec<ViolationKind> = s.rdma.raw.model.take_violations().iter().map(|v| v.kind).collect();
+    assert_eq!(kinds, [ViolationKind::FreedWhileOwned, ViolationKind::DmaAfterFree]);
 }
 
 #[test]
