@@ -97,7 +97,8 @@ fn constant_name(option: &str) -> String {
 
 /// A value of `--wc-flags`.
 pub(crate) fn wc_flags(text: &str) -> Result<u64, String> {
-    let names: Vec<_> = WcFlags::all().iter_names().map(|(name, _)| name).collect();
+    let single = WcFlags::all().iter_names().map(|(name, _)| name);
+    let names: Vec<_> = ["STANDARD"].into_iter().chain(single).collect();
     mask(text, &names, |name| WcFlags::from_name(&constant_name(name)).map(|f| f.bits()))
 }
 

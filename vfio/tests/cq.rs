@@ -217,7 +217,7 @@ fn what_is_refused_comes_with_its_errno_and_why() {
 fn wrong_options_of_a_queue_end_with_exit_code_2() {
     for (args, says) in [
         ("cq", "pass --model"),
-        ("cq --model --wc-flags byte-len,colour", "'colour' is neither a number nor one of byte-len"),
+        ("cq --model --wc-flags byte-len,colour", "'colour' is neither a number nor one of standard, byte-len"),
         ("cq --model --flags fast", "'fast' is neither a number nor one of single-threaded, ignore-overrun"),
         ("cq --model --flags 0x100000000", "more than 32 bits"),
         ("cq --model --compress zip", "'zip' is neither a number nor one of hash"),
@@ -320,7 +320,10 @@ fn short_messages_come_in_the_completion_when_that_is_asked_for() {
         assert_eq!(got["verified"], 50, "{got}");
         // Each round trip has two messages.
         assert_eq!(got["inlined"], if inlined { 100 } else { 0 }, "{got}");
+        assert_eq!(got["error"].as_str().is_some_and(|error| error.ends_with("bytes fit (--size)")), !inlined, "{got}");
     }
+    let args = ["pingpong", "--model", "--inline-cqe", "--size", "32", "--without", "sctr_data_cqe"];
+    assert!(run(1, &args).1.contains("the device has no capability sctr_data_cqe"));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::traffic::{self, Plan};
 
 /// Numbers of entries that are tried: rings of 2, 8, 128 and 1024 slots.
 const CQE: [u32; 4] = [1, 7, 100, 1000];
-/// Bytes of a message.
+/// Most bytes of a message; they differ.
 const SIZE: u32 = 64;
 /// So many times the completions of a run go around a ring; around a small one more often than the byte by which the
 /// enhanced layout counts laps can count.
@@ -173,7 +173,7 @@ fn traffic_over(model: &Model, device: &Device, attributes: &Attributes, domain:
     let laps = if slots <= SMALL { LAPS_OF_SMALL } else { LAPS };
     let iters = FEWEST.max(laps * slots / 2);
     let numbered = attributes.compress.is_none();
-    let plan = Plan { iters, size: SIZE, seed: cqe.into(), depth: None, numbered, scatter_to_cqe: false };
+    let plan = Plan { iters, size: SIZE, varied: true, seed: cqe.into(), depth: None, numbered, scatter_to_cqe: false };
     let ran = traffic::run(model, device, cqs, &plan, &mut Progress::new(iters, false));
     if let Some(why) = ran.failure.or(ran.teardown) {
         return Verdict::Failed(why);

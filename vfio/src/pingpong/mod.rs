@@ -188,6 +188,7 @@ fn trips(args: &PingpongArgs, model: &Model, device: &Device, outcome: &mut Outc
     let plan = Plan {
         iters: args.iters,
         size: args.size,
+        varied: false,
         seed: args.seed,
         depth: args.depth,
         numbered: args.entries.compress.is_none(),
@@ -219,9 +220,12 @@ fn verdict(args: &PingpongArgs, outcome: &Outcome, violations: usize) -> Option<
     }
     if args.entries.inline_cqe && counts.inlined == 0 {
         let (all, fits) = (counts.written, if outcome.kind.is_some_and(|kind| kind.cqe_size == 128) { 64 } else { 32 });
-        return Some(format!(
-            "data in completions was asked for, and none of {all} has any: messages of up to {fits} bytes fit (--size)"
-        ));
+        let why = if args.size > fits {
+            format!("messages of up to {fits} bytes fit (--size)")
+        } else {
+            "the device has no capability sctr_data_cqe, without which the flag has no effect".into()
+        };
+        return Some(format!("data in completions was asked for, and none of {all} has any: {why}"));
     }
     args.fault.map(|fault| format!("fault {} did not show{hint}", fault.name()))
 }
@@ -274,5 +278,8 @@ mod tests {
         assert_eq!(verdict(&inline, &good(0, 7), 0), None);
         let error = verdict(&inline, &good(0, 0), 0).unwrap_or_default();
         assert!(error.contains("none of 40 has any: messages of up to 32 bytes fit"), "{error}");
+        inline.size = 32;
+        let error = verdict(&inline, &good(0, 0), 0).unwrap_or_default();
+        assert!(error.contains("none of 40 has any: the device has no capability sctr_data_cqe"), "{error}");
     }
 }

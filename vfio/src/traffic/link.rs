@@ -19,6 +19,8 @@ pub struct Plan {
     pub iters: u64,
     /// Bytes of a message.
     pub size: u32,
+    /// Messages are of different lengths, from `size` down to 1 byte: one completion cannot pass for another.
+    pub varied: bool,
     /// Where the payloads come from.
     pub seed: u64,
     /// Most messages in flight; as many as suit the queues if `None`.
@@ -30,6 +32,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Bytes of an iteration's message.
+    pub fn len(&self, iteration: u64) -> u32 {
+        let less = if self.varied { iteration % u64::from(self.size) } else { 0 };
+        self.size - less as u32
+    }
+
     /// Messages in flight over completion queues of `cqe` entries: each end has a send and a receive outstanding for
     /// every one of them.
     pub fn in_flight(&self, cqe: u32) -> u32 {

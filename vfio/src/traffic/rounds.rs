@@ -3,8 +3,8 @@
 use std::fmt;
 
 use mlx5::{
-    Cq, Error, PollAttr, PollError, PostError, RecvWr, SendFlags, SendWr, Sge, Wc, WcFlags, WcOpcode, WcResultFlags,
-    WcStatus, WrOpcode, ibv,
+    Completion, Cq, Error, PollAttr, PollError, PostError, RecvWr, SendFlags, SendWr, Sge, Wc, WcFlags, WcOpcode,
+    WcResultFlags, WcStatus, WrOpcode, ibv,
 };
 use mlx5_model::Model;
 
@@ -28,6 +28,8 @@ pub enum Failure {
     Order { end: &'static str, queue: Queue, want: u64, got: u64 },
     /// A work request failed.
     Status { end: &'static str, queue: Queue, wr_id: u64, status: WcStatus, vendor_err: u32 },
+    /// A completion says something that is not so, or has not what was asked for.
+    Field { end: &'static str, queue: Queue, wr_id: u64, field: String },
     /// The library refused something.
     Driver(Error),
     /// A work request was not accepted.
@@ -71,6 +73,9 @@ impl fmt::Display for Failure {
             }
             Self::Status { end, queue, wr_id, status, vendor_err } => {
                 write!(f, "{end}'s {queue} with wr_id {wr_id} failed: {status}, vendor error {vendor_err:#x}")
+            }
+            Self::Field { end, queue, wr_id, field } => {
+                write!(f, "the completion of {end}'s {queue} with wr_id {wr_id} is wrong: {field}")
             }
             Self::Driver(e) => e.fmt(f),
             Self::Post(e) => e.fmt(f),
@@ -122,6 +127,7 @@ impl Stream {
 struct Progress {
     end: &'static str,
     plan: Plan,
+    qp_num: u32,
     /// What its completions carry.
     fields: WcFlags,
     sends: Stream,
@@ -133,25 +139,32 @@ struct Done {
     wr_id: u64,
     status: WcStatus,
     vendor_err: u32,
-    receive: bool,
+    opcode: Option<WcOpcode>,
+    qp_num: Option<u32>,
+    /// The fields that it has, if it has some only.
+    has: Option<WcFlags>,
     byte_len: Option<u32>,
     number: Option<u32>,
 }
 
 impl Progress {
-    fn new(end: &'static str, plan: Plan, fields: WcFlags) -> Self {
-        Self { end, plan, fields, sends: Stream::default(), receives: Stream::default() }
+    fn new(end: &'static str, plan: Plan, qp_num: u32, fields: WcFlags) -> Self {
+        Self { end, plan, qp_num, fields, sends: Stream::default(), receives: Stream::default() }
     }
 
     fn take(&mut self, done: &Done) -> Result<(), Failure> {
-        let (queue, wr_id, end) = (if done.receive { Queue::Receive } else { Queue::Send }, done.wr_id, self.end);
+        let receive = done.opcode == Some(WcOpcode::RECV);
+        let (queue, wr_id, end) = (if receive { Queue::Receive } else { Queue::Send }, done.wr_id, self.end);
         if done.status != WcStatus::SUCCESS {
             return Err(Failure::Status { end, queue, wr_id, status: done.status, vendor_err: done.vendor_err });
         }
-        if !done.receive {
+        if let Some(field) = self.wrong_field(done, receive) {
+            return Err(Failure::Field { end, queue, wr_id, field });
+        }
+        if !receive {
             return self.sends.take(end, queue, wr_id);
         }
-        let size = self.plan.size;
+        let size = self.plan.len(wr_id);
         if done.byte_len != self.fields.contains(WcFlags::BYTE_LEN).then_some(size) {
             return Err(Failure::Length { end, iteration: wr_id, want: size, got: done.byte_len.unwrap_or(0) });
         }
@@ -161,6 +174,24 @@ impl Progress {
             return Err(Failure::Order { end, queue, want: wr_id, got: done.number.unwrap_or(0).into() });
         }
         self.receives.take(end, queue, wr_id)
+    }
+
+    /// What a completion should not say, or lacks. Fields that only other kinds of queues have are none here.
+    fn wrong_field(&self, done: &Done, receive: bool) -> Option<String> {
+        if !receive && done.opcode != Some(WcOpcode::SEND) {
+            return Some(format!("its opcode is {:?}", done.opcode));
+        }
+        if done.qp_num != self.fields.contains(WcFlags::QP_NUM).then_some(self.qp_num) {
+            return Some(format!("its queue pair is {:?}, not {:#x}", done.qp_num, self.qp_num));
+        }
+        let mut right = WcFlags::QP_NUM | WcFlags::COMPLETION_TIMESTAMP | WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK;
+        if receive {
+            right |= WcFlags::BYTE_LEN | WcFlags::SRC_QP | WcFlags::SLID | WcFlags::SL;
+            right |= WcFlags::DLID_PATH_BITS | WcFlags::FLOW_TAG;
+            right.set(WcFlags::IMM, self.plan.numbered);
+        }
+        right &= self.fields;
+        done.has.filter(|has| *has != right).map(|has| format!("it has {has:?}, and should have {right:?}"))
     }
 
     /// The completion that a wait until `sends` and `receives` of them lacks, if it lacks one.
@@ -187,8 +218,8 @@ impl<'a> Rounds<'a> {
     pub fn new(link: &'a mut Link, model: &'a Model, plan: &Plan) -> Self {
         let plan = *plan;
         // `ibv_poll_cq` gives all fields, whatever was asked for.
-        let a = Progress::new("A", plan, WcFlags::all());
-        let b = Progress::new("B", plan, link.b.cq.wc_flags());
+        let a = Progress::new("A", plan, link.a.qp.qp_num(), WcFlags::all());
+        let b = Progress::new("B", plan, link.b.qp.qp_num(), link.b.cq.wc_flags());
         Self { link, model, plan, a, b, verified: 0 }
     }
 
@@ -207,22 +238,23 @@ impl<'a> Rounds<'a> {
     /// Iterations `first..next`, all in flight at once.
     fn burst(&mut self, first: u64, next: u64) -> Result<(), Failure> {
         let size = self.plan.size;
-        let payloads: Vec<Vec<u8>> = (first..next).map(|i| payload(self.plan.seed, i, size as usize)).collect();
+        let payloads: Vec<Vec<u8>> =
+            (first..next).map(|i| payload(self.plan.seed, i, self.plan.len(i) as usize)).collect();
         for end in [&mut self.link.b, &mut self.link.a] {
             post_receives(end, first, next, size)?;
         }
         for (slot, payload) in payloads.iter().enumerate() {
             self.link.a.outgoing.write(slot * size as usize, payload)?;
         }
-        post_sends(&mut self.link.a, first, &payloads, self.plan.numbered)?;
+        post_sends(&mut self.link.a, first, &payloads, &self.plan)?;
         self.wait(|a, b| b.lacks(0, next).or_else(|| a.lacks(next, 0)))?;
-        let arrived = compare(&self.link.b, first, &payloads)?;
+        let arrived = compare(&self.link.b, first, &payloads, size)?;
         for (slot, payload) in arrived.iter().enumerate() {
             self.link.b.outgoing.write(slot * size as usize, payload)?;
         }
-        post_sends(&mut self.link.b, first, &arrived, self.plan.numbered)?;
+        post_sends(&mut self.link.b, first, &arrived, &self.plan)?;
         self.wait(|a, b| a.lacks(0, next).or_else(|| b.lacks(next, 0)))?;
-        compare(&self.link.a, first, &payloads)?;
+        compare(&self.link.a, first, &payloads, size)?;
         self.verified += next - first;
         Ok(())
     }
@@ -256,7 +288,9 @@ fn drain(cq: &mut Cq, progress: &mut Progress) -> Result<usize, Failure> {
             wr_id: wc.wr_id,
             status: wc.status,
             vendor_err: wc.vendor_err,
-            receive: wc.opcode == WcOpcode::RECV,
+            opcode: Some(wc.opcode),
+            qp_num: Some(wc.qp_num),
+            has: None,
             byte_len: Some(wc.byte_len),
             number: wc.flags().contains(WcResultFlags::WITH_IMM).then(|| u32::from_be(wc.imm_data)),
         })?;
@@ -277,7 +311,9 @@ fn drain_lazily(cq: &mut Cq, progress: &mut Progress) -> Result<usize, Failure> 
             wr_id: entry.wr_id(),
             status: entry.status(),
             vendor_err: entry.vendor_err().unwrap_or(0),
-            receive: entry.opcode() == Some(WcOpcode::RECV),
+            opcode: entry.opcode(),
+            qp_num: entry.qp_num(),
+            has: Some(fields(&entry)),
             byte_len: entry.byte_len(),
             number: entry.imm_data().map(u32::from_be),
         })?;
@@ -292,24 +328,43 @@ fn drain_lazily(cq: &mut Cq, progress: &mut Progress) -> Result<usize, Failure> 
     Ok(n)
 }
 
-/// The memory of a slot.
-fn slot(addr: u64, lkey: u32, slot: u64, size: u32) -> [Sge; 1] {
-    [Sge { addr: addr + slot * u64::from(size), length: size, lkey }]
+/// The fields of a completion that can be read.
+fn fields(entry: &Completion<'_>) -> WcFlags {
+    let readers = [
+        (WcFlags::BYTE_LEN, entry.byte_len().is_some()),
+        (WcFlags::IMM, entry.imm_data().is_some() || entry.invalidated_rkey().is_some()),
+        (WcFlags::QP_NUM, entry.qp_num().is_some()),
+        (WcFlags::SRC_QP, entry.src_qp().is_some()),
+        (WcFlags::SLID, entry.slid().is_some()),
+        (WcFlags::SL, entry.sl().is_some()),
+        (WcFlags::DLID_PATH_BITS, entry.dlid_path_bits().is_some()),
+        (WcFlags::COMPLETION_TIMESTAMP, entry.completion_ts().is_some()),
+        (WcFlags::CVLAN, entry.cvlan().is_some()),
+        (WcFlags::FLOW_TAG, entry.flow_tag().is_some()),
+        (WcFlags::TM_INFO, entry.tm_info().is_some()),
+        (WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK, entry.completion_wallclock_ns().is_some()),
+    ];
+    readers.into_iter().filter(|(_, has)| *has).map(|(field, _)| field).collect()
+}
+
+/// `length` bytes in the memory of a slot, which has `size`.
+fn slot(addr: u64, lkey: u32, slot: u64, size: u32, length: u32) -> [Sge; 1] {
+    [Sge { addr: addr + slot * u64::from(size), length, lkey }]
 }
 
 fn post_receives(end: &mut End, first: u64, next: u64, size: u32) -> Result<(), PostError> {
     for wr_id in first..next {
-        let sg_list = slot(end.incoming.addr(), end.incoming.lkey(), wr_id - first, size);
+        let sg_list = slot(end.incoming.addr(), end.incoming.lkey(), wr_id - first, size, size);
         ibv::post_recv(&mut end.qp, &[RecvWr { wr_id, sg_list: &sg_list }])?;
     }
     Ok(())
 }
 
 /// Posts the sends of a burst with one doorbell. Short payloads travel in the work request, longer ones in memory.
-fn post_sends(end: &mut End, first: u64, payloads: &[Vec<u8>], numbered: bool) -> Result<(), PostError> {
+fn post_sends(end: &mut End, first: u64, payloads: &[Vec<u8>], plan: &Plan) -> Result<(), PostError> {
     let pieces: Vec<[Sge; 1]> = (0_u64..)
         .zip(payloads)
-        .map(|(i, p)| slot(end.outgoing.addr(), end.outgoing.lkey(), i, p.len() as u32))
+        .map(|(i, p)| slot(end.outgoing.addr(), end.outgoing.lkey(), i, plan.size, p.len() as u32))
         .collect();
     let requests: Vec<SendWr<'_>> = (first..)
         .zip(payloads.iter().zip(&pieces))
@@ -319,7 +374,7 @@ fn post_sends(end: &mut End, first: u64, payloads: &[Vec<u8>], numbered: bool) -
                 wr_id,
                 sg_list: if inline { &[] } else { sg_list },
                 inline_data: if inline { payload } else { &[] },
-                opcode: if numbered {
+                opcode: if plan.numbered {
                     WrOpcode::SendWithImm { imm_data: (wr_id as u32).to_be() }
                 } else {
                     WrOpcode::Send
@@ -332,11 +387,11 @@ fn post_sends(end: &mut End, first: u64, payloads: &[Vec<u8>], numbered: bool) -
 }
 
 /// Compares what arrived with what was sent, and gives it back.
-fn compare(end: &End, first: u64, payloads: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Failure> {
+fn compare(end: &End, first: u64, payloads: &[Vec<u8>], size: u32) -> Result<Vec<Vec<u8>>, Failure> {
     let mut arrived = Vec::with_capacity(payloads.len());
     for (slot, sent) in payloads.iter().enumerate() {
         let mut got = vec![0; sent.len()];
-        end.incoming.read(slot * sent.len(), &mut got)?;
+        end.incoming.read(slot * size as usize, &mut got)?;
         if got != *sent {
             let (end, iteration) = (end.name, first + slot as u64);
             let different = sent.iter().zip(&got).enumerate().find(|(_, (s, g))| s != g);
@@ -366,6 +421,52 @@ pub fn payload(seed: u64, iteration: u64, size: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The second message of 64 bytes at most, received into queue pair 0x41.
+    const GOOD: Done = Done {
+        wr_id: 1,
+        status: WcStatus::SUCCESS,
+        vendor_err: 0,
+        opcode: Some(WcOpcode::RECV),
+        qp_num: Some(0x41),
+        has: None,
+        byte_len: Some(63),
+        number: None,
+    };
+
+    fn take(fields: WcFlags, done: &Done) -> Result<(), Failure> {
+        let plan =
+            Plan { iters: 2, size: 64, varied: true, seed: 0, depth: None, numbered: false, scatter_to_cqe: false };
+        Progress::new("B", plan, 0x41, fields).take(done)
+    }
+
+    #[test]
+    fn a_completion_that_says_what_is_not_so_is_found() {
+        let all = WcFlags::all();
+        assert_eq!(take(all, &GOOD), Ok(()));
+        assert_eq!(take(all, &Done { opcode: Some(WcOpcode::SEND), byte_len: None, ..GOOD }), Ok(()));
+        let length = Failure::Length { end: "B", iteration: 1, want: 63, got: 64 };
+        assert_eq!(take(all, &Done { byte_len: Some(64), ..GOOD }), Err(length), "the length of the one before");
+        for (wrong, says) in [
+            (Done { qp_num: Some(0x40), ..GOOD }, "its queue pair is Some(64), not 0x41"),
+            (Done { opcode: Some(WcOpcode::RDMA_WRITE), ..GOOD }, "its opcode is "),
+            (Done { opcode: None, ..GOOD }, "its opcode is None"),
+        ] {
+            let error = take(all, &wrong).expect_err(says).to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_was_asked_for_and_is_not_there_or_the_other_way_round_is_found() {
+        let asked = WcFlags::BYTE_LEN | WcFlags::QP_NUM | WcFlags::SL | WcFlags::TM_INFO;
+        let has = |fields| take(asked, &Done { has: Some(fields), ..GOOD });
+        let right = asked - WcFlags::TM_INFO;
+        assert_eq!(has(right), Ok(()), "there are no tag lists");
+        for wrong in [right - WcFlags::SL, right | WcFlags::SLID] {
+            assert!(matches!(has(wrong), Err(Failure::Field { .. })), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn payloads_differ_by_iteration_and_by_seed_and_fill_their_size() {
