@@ -1,12 +1,13 @@
 //! Destroying completion queues (`ibv_destroy_cq(3)`): not while a queue is attached; then everything is given back.
 
 use mlx5::dv::CqeCompLayout;
-use mlx5::{Error, Pd, Qp, QpCap, QpInitAttr, ibv};
+use mlx5::hw::cmd::QueryQp;
+use mlx5::{Device, Error, Pd, PollAttr, PollError, Qp, QpCap, QpInitAttr, RecvWr, SendFlags, SendWr, Wc, ibv};
 
 use crate::cq_create::Attr;
 use crate::cq_semantics::{complete, ids};
 use crate::parent_domain::traffic;
-use crate::support::{SIZES, close, create_qp, open, pair_with};
+use crate::support::{SIZES, close, connect, create_qp, open, pair_with};
 
 /// Either queue of a queue pair keeps its CQ, until it is destroyed; the CQ that could not be destroyed is as it was.
 #[test]
@@ -81,4 +82,49 @@ fn a_cq_with_unpolled_entries_is_destroyed_and_all_is_given_back() {
         complete(&mut p, 10, 5);
         p.end();
     }
+}
+
+/// The user index that the device writes into a queue pair's entries.
+fn index(dev: &Device, qp: &Qp) -> u32 {
+    // SAFETY: the command only reads.
+    unsafe { dev.general_cmd(&QueryQp { qpn: qp.qp_num() }) }.unwrap().user_index()
+}
+
+/// A batch that took every slot has not looked at what comes behind them, nor has one that stopped before the end.
+#[test]
+fn the_index_of_a_destroyed_queue_waits_for_a_batch_that_found_the_ring_empty() {
+    let (port, dev) = open();
+    let (pd, mut cq) = (dev.alloc_pd().unwrap(), dev.create_cq(3, 0, 0).unwrap());
+    let mut live = create_qp(&pd, &cq, &cq, SIZES);
+    let me = live.qp_num();
+    connect(&dev, &mut live, me);
+    let gone = create_qp(&pd, &cq, &cq, SIZES);
+    let old = index(&dev, &gone);
+    gone.destroy().map_err(|back| back.error).unwrap();
+    let mut others = Vec::new();
+    for most in [1, 3, 4] {
+        live.post_recv(&[RecvWr::default(); 2]).unwrap();
+        live.post_send(&[SendWr { send_flags: SendFlags::SIGNALED, ..Default::default() }; 2]).unwrap();
+        port.model.step(1_000_000);
+        let mut left = 4;
+        while left >= most {
+            let mut poller = cq.start_poll(&PollAttr::default()).unwrap();
+            (1..most).for_each(|_| _ = poller.next().unwrap());
+            if most == 4 {
+                assert_eq!(poller.next().err(), Some(PollError::Empty), "a whole ring");
+            }
+            drop(poller);
+            left -= most;
+            others.push(create_qp(&pd, &cq, &cq, SIZES));
+            assert_ne!(index(&dev, others.last().unwrap()), old, "batches of {most}");
+        }
+        if left != 0 {
+            assert_eq!(cq.poll_cq(&mut [Wc::default()]), Ok(left));
+        }
+    }
+    assert_eq!(cq.poll_cq(&mut [Wc::default()]), Ok(0));
+    others.push(create_qp(&pd, &cq, &cq, SIZES));
+    assert_eq!(index(&dev, &others[others.len() - 1]), old);
+    drop((others, live, cq, pd));
+    close(&port, dev);
 }
