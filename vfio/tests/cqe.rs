@@ -159,6 +159,14 @@ fn a_session_that_the_bytes_end_in_says_what_is_missing_whatever_its_count() {
 }
 
 #[test]
+fn an_error_is_told_as_one_though_its_format_is_that_of_a_session() {
+    let mut error = full(0xdc, 5, 0);
+    (error[54], error[55]) = (0x81, 0x15);
+    let (records, text) = decode(&[error], "");
+    assert_eq!((&records[0]["syndrome"], records[0].get("minis")), (&0x15.into(), None), "{text}");
+}
+
+#[test]
 fn slots_of_128_bytes_have_titles_and_arrays_in_their_second_halves() {
     let minis = [mini(0xabc, 1), mini(0xdef, 2)];
     let slots = [HOLE, full(0x2c, 9, 2), HOLE, array(&minis)];

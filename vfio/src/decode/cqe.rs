@@ -9,17 +9,17 @@ use serde_json::Value;
 use super::cause::{self, Failed};
 use super::record::{hex, layout, named, number};
 use super::session::{self, Title};
-use super::{Hints, Kind, Record, tag};
+use super::{Hints, Kind, Layout as Lies, Record, tag};
 
 /// What DPDK writes into bytes 1 to 4 of an entry that it has printed.
 const SEEN: &[u8] = b"seen";
 
 /// Decodes the entry at the head of `bytes`, and says how many bytes it takes; `None` if there are too few.
 pub fn decode<'a>(bytes: &'a [u8], hints: &Hints, title: &mut Title<'a>) -> Option<(Record, usize)> {
-    let size = hints.cqe_size.filter(|size| matches!(size, 64 | 128)).or_else(|| entry_size(bytes))?;
+    let size = hints.cqe_size.filter(|size| matches!(size, 64 | 128)).or_else(|| entry_size(bytes, hints.layout))?;
     let entry = bytes.get(..size)?;
     let (data, descriptor) = entry.split_at(size - 64);
-    if session::is_compressed(descriptor) {
+    if session::is_compressed(descriptor, hints.layout) {
         return Some(session::decode(bytes, size, hints, title));
     }
     title.follow(entry);
@@ -45,7 +45,7 @@ pub fn decode<'a>(bytes: &'a [u8], hints: &Hints, title: &mut Title<'a>) -> Opti
 }
 
 /// 64 or 128: two entries of 64 bytes are told from one of 128 by whether the first half is an entry itself.
-fn entry_size(bytes: &[u8]) -> Option<usize> {
+fn entry_size(bytes: &[u8], lies: Lies) -> Option<usize> {
     let first = bytes.get(..64)?;
     let Some(second) = bytes.get(64..128) else { return Some(64) };
     if !bytes.len().is_multiple_of(128) {
@@ -53,7 +53,7 @@ fn entry_size(bytes: &[u8]) -> Option<usize> {
     }
     let op_own = |half: &[u8]| OpOwn::from_bits(half.last().copied().unwrap_or(0));
     let inlined = op_own(second).format() == CqeDataFormat::INLINE_DATA64_SEG;
-    if session::is_compressed(first) && first.iter().any(|&b| b != 0) {
+    if session::is_compressed(first, lies) && first.iter().any(|&b| b != 0) {
         return Some(64);
     }
     let alone = first.iter().any(|&b| b != 0) && op_own(first).opcode().name().is_some();

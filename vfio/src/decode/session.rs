@@ -40,10 +40,12 @@ fn op_own(descriptor: &[u8]) -> OpOwn {
     OpOwn::from_bits(descriptor.last().copied().unwrap_or(0))
 }
 
-/// Whether the entry begins a session, or is a block of one.
-pub fn is_compressed(descriptor: &[u8]) -> bool {
+/// Whether the entry begins a session, or is a block of one. An error is no title, whatever its format says; in a block
+/// its number would be a count.
+pub fn is_compressed(descriptor: &[u8], lies: Layout) -> bool {
     let op_own = op_own(descriptor);
-    op_own.format() == CqeDataFormat::COMPRESSED && op_own.opcode() != CqeOpcode::INVALID
+    let error = matches!(op_own.opcode(), CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR) && lies == Layout::Basic;
+    op_own.format() == CqeDataFormat::COMPRESSED && op_own.opcode() != CqeOpcode::INVALID && !error
 }
 
 /// Decodes the session at the head of `slots`, entries of `size` bytes; says how many bytes it takes.
