@@ -202,7 +202,8 @@ impl Cq {
 /// ```
 ///
 /// What was taken is given back to the device when it is dropped, by one store for the whole batch. A poller that is
-/// forgotten ([`core::mem::forget`]) gives nothing back: its completions come again.
+/// forgotten ([`core::mem::forget`]) gives nothing back: its completions come again. Poll them before posting more: an entry
+/// names a place in the queue, so one that comes again after its place was used again ends the request that is there now.
 pub struct Poller<'a> {
     batch: AnyBatch<'a>,
     current: Current<'a>,
