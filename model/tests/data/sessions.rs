@@ -296,6 +296,23 @@ fn sessions_of_the_same_seed_are_the_same_bytes() {
     assert_eq!(ring(), ring());
 }
 
+/// On a thread of its own the device often finds both register writes at once.
+#[test]
+fn a_command_finds_written_what_was_done_before_it() {
+    let mut s = squeeze(BASIC);
+    let thread = s.rdma.raw.model.spawn().unwrap();
+    let mut body = [0; 8];
+    put(&mut body, 8, 24, s.recv.cqn.into());
+    for n in 1..=200 {
+        s.burst(2);
+        let context = s.rdma.raw.command(0x402, 0, &body, 272);
+        assert_eq!(get(&context[16..80], 360, 24), 2 * n, "QUERY_CQ: the producer counter");
+        s.consumed(2 * n as u32);
+    }
+    drop(thread);
+    s.rdma.assert_clean();
+}
+
 /// On a thread of its own the device writes the title after its arrays, so who sees the one can read the others.
 #[test]
 fn whoever_sees_a_title_sees_its_arrays() {
