@@ -1,7 +1,7 @@
 //! Entries that end no request of ours: each is told as what it is, once, or passed over in silence; what lies before and
 //! behind it is delivered.
 
-use mlx5::{Cq, PollError, SigErr, Wc};
+use mlx5::{Cq, ExclusiveCqs, PollError, SigErr, Wc};
 
 use crate::cq_semantics::{POLL, Ring, complete, ids};
 use crate::support::{Pair, pair};
@@ -159,6 +159,29 @@ fn an_error_that_waits_comes_first_and_once_from_either_way_of_polling() {
         assert_eq!(ids(&mut p.cq[0]), [4]);
         ids(&mut p.cq[1]);
     }
+    p.end();
+}
+
+/// A reset drops its queue's entries, and no other that has the same number where those have the user index.
+#[test]
+fn a_reset_drops_no_entry_that_ends_no_request() {
+    let mut p = pair();
+    complete(&mut p, 0, 4);
+    let ring = Ring::of(&p.port, &p.cq[0]);
+    ring.change(1, 15, 0xf0, 0xc0);
+    ring.change(2, 15, 0xf0, 0x60);
+    ring.change(3, 15, 0x0c, 0x0c);
+    let [cq, _] = &mut p.cq;
+    p.qp[0].reset(ExclusiveCqs::Same(cq)).unwrap();
+    let mut told = vec![];
+    assert!(by_poll_cq(cq, &mut told).is_empty());
+    let right: [fn(PollError) -> bool; 3] = [
+        |e| matches!(e, PollError::Signature(_)),
+        |e| matches!(e, PollError::NoTagList { .. }),
+        |e| matches!(e, PollError::BadSession { .. }),
+    ];
+    assert!(told.len() == 3 && told.iter().zip(right).all(|(e, is_right)| is_right(*e)), "{told:?}");
+    p.poll(1, 4);
     p.end();
 }
 

@@ -92,7 +92,8 @@ fn datagram_fields_are_read() {
 /// Case C-056: what a mini does not say is the title's; a flow tag it says itself.
 #[test]
 fn completions_of_a_session_have_the_titles_fields_and_their_own() {
-    for (layout, size) in [(CqeCompLayout::Basic, 64), (CqeCompLayout::Basic, 128), (CqeCompLayout::Enhanced, 64)] {
+    use CqeCompLayout::{Basic, Enhanced};
+    for (layout, size) in [(Basic, 64), (Basic, 128), (Enhanced, 64), (Enhanced, 128)] {
         for format in [CqeCompResFormat::HASH, CqeCompResFormat::FTAG_STRIDX] {
             let mut attr = asking(ALL);
             attr.compress(format.bits());

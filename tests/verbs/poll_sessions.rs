@@ -397,12 +397,13 @@ fn title(index: u32, count: u32, op_own: u8) -> [u8; 64] {
 #[test]
 fn a_session_that_cannot_be_is_told_once_and_polling_goes_on() {
     for kind in forms().filter(|kind| kind.layout == CqeCompLayout::Basic) {
-        let mut p = pair_with(ModelConfig::default(), 63, CAP, |d, n| kind.create(d, n));
+        let mut p = pair_with(ModelConfig::default(), 255, CAP, |d, n| kind.create(d, n));
         let max = p.dev.query_device().cqe_comp_caps.max_num;
         let mut done = 0;
-        // Too few, more than the device's limit, more than the ring; an error, an opcode that cannot be a title's.
+        // Too few, more than the device's limit (less than the ring), more than the ring; an error, an opcode that cannot be
+        // a title's.
         for (count, op_own) in
-            [(0, 0x2c), (1, 0x2c), (max + 1, 0x2c), (65, 0x2c), (u32::MAX, 0x2c), (4, 0xec), (4, 0x5c)]
+            [(0, 0x2c), (1, 0x2c), (max + 1, 0x2c), (257, 0x2c), (u32::MAX, 0x2c), (4, 0xec), (4, 0x5c)]
         {
             burst(&mut p, done, 10);
             assert!(p.port.model.inject_cqe(p.cq[1].cqn(), title(0, count, op_own)));

@@ -19,7 +19,15 @@ struct Laps<'m> {
     noise: Noise,
 }
 
-impl Laps<'_> {
+impl<'m> Laps<'m> {
+    /// A ring of `2^log` slots in `mem`, from lap `first` on.
+    fn new(mem: &'m [AtomicU32], log: u32, first: u64, noise: u64) -> Self {
+        let ring = Ring::with_ci(log, (first << log) as u32).unwrap();
+        Ring::<Enhanced<Cqe64>>::init_memory(mem);
+        let writer = Writer::new(mem, 64, true, MiniFormat::Hash, first << log);
+        Self { ring, mem, writer, noise: Noise(noise) }
+    }
+
     /// Reads what is there; behind it the ring must look empty, whatever lies there from earlier laps.
     fn drain(&mut self) {
         let mut entries = self.ring.consume(self.mem).unwrap();
@@ -47,6 +55,26 @@ impl Laps<'_> {
             self.writer.full(entry);
             self.drain();
         }
+    }
+
+    /// The last slot of a lap and all but the last one of the next, in one batch: full entries, or blocks that leave the same
+    /// holes each time.
+    fn across(&mut self, entries: u64, full: bool) {
+        let title = self.noise.entry(2);
+        self.writer.full(title);
+        let mut left = entries - 1;
+        while left != 0 {
+            let n = if full { 1 } else { left.min(4) };
+            if full {
+                let entry = self.noise.entry(2);
+                self.writer.full(entry);
+            } else {
+                let minis = self.noise.minis(n as u32);
+                self.writer.block(&minis);
+            }
+            left -= n;
+        }
+        self.drain();
     }
 
     /// A lap of anything.
@@ -80,11 +108,8 @@ impl Laps<'_> {
 /// holes.
 fn run(log: u32, first: u64, noise: u64, full: &[u64], mixed: u64) {
     let entries = 1 << log;
-    let ring = Ring::<Enhanced<Cqe64>>::with_ci(log, (first << log) as u32).unwrap();
-    let mem = memory(ring.bytes());
-    Ring::<Enhanced<Cqe64>>::init_memory(&mem);
-    let writer = Writer::new(&mem, 64, true, MiniFormat::Hash, first << log);
-    let mut laps = Laps { ring, mem: &mem, writer, noise: Noise(noise) };
+    let mem = memory(64 << log);
+    let mut laps = Laps::new(&mem, log, first, noise);
     laps.full(entries);
     for lap in 1..LAPS {
         if full.contains(&lap) {
@@ -103,6 +128,26 @@ fn a_hole_written_256_laps_ago_is_no_entry() {
     for log in 1..=6 {
         for lap in [1, 2, 63, 126, 127, 128, 129, 254, 255, 256, 257, 300, 343] {
             run(log, 0, lap, &[lap, lap + 256], u64::MAX);
+        }
+    }
+}
+
+/// The same in batches that begin on the lap before the one of most of their slots.
+#[test]
+fn holes_are_stamped_in_batches_that_reach_into_another_lap() {
+    for log in 2..=4 {
+        for lap in [1, 2, 126, 127, 128, 129, 200, 256, 300] {
+            let (entries, mem) = (1 << log, memory(64 << log));
+            let mut laps = Laps::new(&mem, log, 0, lap);
+            laps.full(entries - 1);
+            for n in 0..LAPS {
+                if n == lap + 256 {
+                    // Slot by slot: each is looked at before it is written.
+                    laps.full(entries);
+                } else {
+                    laps.across(entries, n == lap);
+                }
+            }
         }
     }
 }
