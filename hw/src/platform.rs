@@ -141,6 +141,26 @@ pub unsafe trait Platform: Send + Sync {
         let _ = (vector, deadline);
         self.relax();
     }
+
+    /// Waits until one of several interrupts has fired (bit n of `vectors`: vector n, 0 to 63) or `deadline` (nanoseconds of
+    /// [`now`](Self::now)) has passed, or returns early for no reason. It takes those of the interrupts that have fired.
+    /// The default waits for one vector if there is only one, and relaxes once else.
+    fn wait_any(&self, vectors: u64, deadline: u64) {
+        if vectors.is_power_of_two() { self.wait(vectors.trailing_zeros(), deadline) } else { self.relax() }
+    }
+
+    /// Lets time pass until `until` (nanoseconds of [`now`](Self::now)) without taking any interrupt, or returns early for no
+    /// reason: for a thread that waits while another one listens to the interrupt. The default relaxes once.
+    fn pause(&self, until: u64) {
+        let _ = until;
+        self.relax();
+    }
+
+    /// The time of day in nanoseconds since 1970-01-01 00:00:00 UTC, if the platform knows it; it may be set meanwhile, and then
+    /// jumps. The default knows none.
+    fn wall_clock(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Access to BAR 0 of the function. Values are in CPU order as they lie on the bus (little-endian on the wire); the

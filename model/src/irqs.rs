@@ -29,6 +29,11 @@ impl Irqs {
         self.pending.get_mut(vector as usize).is_some_and(std::mem::take)
     }
 
+    /// Takes those of the interrupts `vectors` that have fired; whether there was one.
+    pub(crate) fn take_any(&mut self, vectors: &[u32]) -> bool {
+        vectors.iter().fold(false, |any, vector| self.take(*vector) || any)
+    }
+
     /// Whether any has fired that nobody has heard.
     pub(crate) fn any(&self) -> bool {
         self.pending.contains(&true)

@@ -135,6 +135,12 @@ impl Model {
         dev.clock.now()
     }
 
+    /// The time of day, in nanoseconds since 1970.
+    pub(crate) fn time_of_day(&self) -> u64 {
+        let dev = self.lock();
+        (dev.config.epoch_s.saturating_mul(1_000_000_000)).saturating_add(dev.clock.now())
+    }
+
     /// The model time by the wall clock.
     fn wall_now(&self) -> u64 {
         let wall = *lock(&self.shared.wall);
@@ -154,16 +160,17 @@ impl Model {
         dev.advance(until);
     }
 
-    /// Waits for interrupt `vector` until `deadline`: the virtual clock jumps from one due thing to the next.
-    pub(crate) fn wait_for(&self, vector: u32, deadline: u64) {
+    /// Waits for one of the interrupts `vectors`, which it takes, until `deadline`: the virtual clock jumps from one due thing to
+    /// the next.
+    pub(crate) fn wait_for(&self, vectors: &[u32], deadline: u64) {
         if self.is_threaded() {
-            return self.wait_on_thread(vector, deadline);
+            return self.wait_on_thread(vectors, deadline);
         }
         let mut dev = self.lock();
         let end = deadline.min(dev.clock.now().saturating_add(LONGEST_WAIT));
         loop {
             dev.run();
-            if dev.irqs.take(vector) || dev.clock.now() >= end {
+            if dev.irqs.take_any(vectors) || dev.clock.now() >= end {
                 return;
             }
             let next = dev.clock.next_due().map_or(end, |due| due.min(end));
@@ -171,12 +178,12 @@ impl Model {
         }
     }
 
-    fn wait_on_thread(&self, vector: u32, deadline: u64) {
+    fn wait_on_thread(&self, vectors: &[u32], deadline: u64) {
         let started = Instant::now();
         let mut dev = self.lock();
         let end = deadline.min(dev.clock.now().saturating_add(LONGEST_WAIT));
         let most = Duration::from_nanos(end.saturating_sub(dev.clock.now()));
-        while !dev.irqs.take(vector) {
+        while !dev.irqs.take_any(vectors) {
             let Some(left) = most.checked_sub(started.elapsed()).filter(|left| !left.is_zero()) else { return };
             let waited = self.shared.interrupt.wait_timeout(dev, left.min(IDLE));
             dev = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -34,7 +34,20 @@ unsafe impl Platform for Model {
     }
 
     fn wait(&self, vector: u32, deadline: u64) {
-        self.wait_for(vector, deadline);
+        self.wait_for(&[vector], deadline);
+    }
+
+    fn wait_any(&self, vectors: u64, deadline: u64) {
+        let vectors: Vec<u32> = (0..64).filter(|n| vectors >> n & 1 == 1).collect();
+        self.wait_for(&vectors, deadline);
+    }
+
+    fn pause(&self, until: u64) {
+        self.wait_for(&[], until);
+    }
+
+    fn wall_clock(&self) -> Option<u64> {
+        Some(self.time_of_day())
     }
 
     unsafe fn map(&self, ptr: NonNull<u8>, len: usize) -> Result<u64, PlatformError> {
