@@ -2,7 +2,6 @@
 
 use crate::bytes::{bits, put_bits};
 use crate::config::CapConfig;
-use crate::data::FREQUENCY_KHZ;
 use crate::hca::ROCE_ADDRESSES;
 
 /// Bytes of a capability page.
@@ -174,8 +173,7 @@ const FIXED: [Value; 10] = [
 ];
 
 /// Sizes: name, byte, bit, width, value.
-const SIZES: [Value; 11] = [
-    ("device_frequency_khz", 0x9c, 0, 32, FREQUENCY_KHZ as u64),
+const SIZES: [Value; 10] = [
     ("max_indirection", 0x20, 0, 8, 4),
     ("log_max_mrw_sz", 0x21, 1, 7, 0x40),
     ("log_max_ra_req_qp", 0x29, 2, 6, 4),
@@ -188,11 +186,12 @@ const SIZES: [Value; 11] = [
     ("log_max_current_uc_list", 0x7f, 3, 5, 4),
 ];
 
-fn configured(config: &CapConfig) -> [Value; 17] {
+fn configured(config: &CapConfig) -> [Value; 18] {
     // Object numbers have 24 bits.
     let [eq, cq, qp, mkey, pd] = config.log_max.map(|log| u64::from(log.min(24)));
     [
         ("cqe_version", 0x3f, 4, 4, config.cqe_version.into()),
+        ("device_frequency_khz", 0x9c, 0, 32, config.device_frequency_khz.into()),
         ("log_max_eq", 0x1f, 4, 4, eq.min(8)),
         ("log_max_cq", 0x1b, 3, 5, cq),
         ("log_max_qp", 0x13, 3, 5, qp),

@@ -33,8 +33,15 @@ pub struct ModelConfig {
     /// Nanoseconds by which [`relax`](mlx5_hw::platform::Platform::relax) moves the virtual clock at first; doubled with each
     /// call while nothing happens, up to a millisecond.
     pub relax_ns: u64,
-    /// The time of day when model time begins, in seconds since 1970: of completion queues with time stamps in real time.
+    /// Nanoseconds by which reading a register moves the virtual clock, before the register answers.
+    pub read_ns: u64,
+    /// The time of day when model time begins, in seconds since 1970: the platform's, and that of completion queues with time
+    /// stamps in real time.
     pub epoch_s: u64,
+    /// What the free-running counter (`internal_timer`, 64 bits) shows when model time begins, in ticks.
+    pub timer_start: u64,
+    /// By how many millionths the device's clocks run faster than the platform's; negative: slower.
+    pub clock_drift_ppm: i32,
     /// MAC address of the port.
     pub mac: [u8; 6],
     /// What CREATE_QP and CREATE_CQ may ask for and the rest of the general capabilities.
@@ -46,6 +53,8 @@ pub struct ModelConfig {
 pub struct CapConfig {
     /// `cqe_version`: 1 puts the user index into completions.
     pub cqe_version: u8,
+    /// `device_frequency_khz`: ticks of the free-running counter in a millisecond.
+    pub device_frequency_khz: u32,
     /// `log_max_eq`, `log_max_cq`, `log_max_qp`, `log_max_mkey`, `log_max_pd`.
     pub log_max: [u8; 5],
     /// `log_max_cq_sz`: largest completion queue, log2 of entries.
@@ -97,6 +106,7 @@ impl Default for CapConfig {
     fn default() -> Self {
         Self {
             cqe_version: 1,
+            device_frequency_khz: 156_250,
             log_max: [5, 16, 17, 18, 16],
             log_max_cq_sz: 16,
             log_max_qp_sz: 13,
@@ -168,7 +178,10 @@ impl Default for ModelConfig {
             firmware: (16, 35, 4030),
             now_ns: 50,
             relax_ns: 200,
+            read_ns: 0,
             epoch_s: 1_700_000_000,
+            timer_start: 0,
+            clock_drift_ppm: 0,
             mac: [0x02, 0x15, 0xb3, 0x00, 0x00, 0x01],
             caps: CapConfig::default(),
         }

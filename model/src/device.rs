@@ -1,6 +1,7 @@
 //! The device: all state behind the PCI function, and what every part of it needs — time, memory access, interrupts, and
 //! a place to record violations.
 
+use crate::clocks::WallClock;
 use crate::cmdif::CommandInterface;
 use crate::config::ModelConfig;
 use crate::data;
@@ -25,6 +26,7 @@ const MAX_VIOLATIONS: usize = 10_000;
 pub(crate) struct Device {
     pub(crate) config: ModelConfig,
     pub(crate) clock: Clock,
+    pub(crate) wall_clock: WallClock,
     pub(crate) dma: DmaSpace,
     pub(crate) pci: ConfigSpace,
     pub(crate) iseg: InitSegment,
@@ -62,6 +64,7 @@ impl Device {
             rng: config.seed ^ 0x9e37_79b9_7f4a_7c15,
             dma: DmaSpace::new(IOVA_BASE),
             clock: Clock::default(),
+            wall_clock: WallClock::Ahead(0),
             objects: Objects::default(),
             data: data::DataPath::default(),
             irqs,

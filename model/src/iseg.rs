@@ -1,7 +1,6 @@
 //! The init segment: the registers at the start of BAR 0.
 
 use crate::cmdif::{self, LOG_SLOTS, LOG_STRIDE};
-use crate::data;
 use crate::device::Device;
 use crate::hca::HcaState;
 use crate::violation::ViolationKind;
@@ -46,7 +45,7 @@ impl Device {
     pub(crate) fn init_segment_read(&mut self, offset: usize) -> u32 {
         let (major, minor, subminor) = self.config.firmware;
         let now = self.clock.now();
-        let ticks = data::free_running(now);
+        let ticks = self.free_running(now);
         match offset {
             0x0000 => u32::from(minor) << 16 | u32::from(major),
             0x0004 => CMDIF_REV << 16 | u32::from(subminor),
@@ -56,8 +55,8 @@ impl Device {
             0x0200..0x0240 => self.health_read(offset - 0x200),
             0x1000 => (ticks >> 32) as u32,
             0x1004 => ticks as u32,
-            0x1040 => (data::real_time(self, now) >> 32) as u32,
-            0x1044 => data::real_time(self, now) as u32,
+            0x1040 => (self.real_time(now) >> 32) as u32,
+            0x1044 => self.real_time(now) as u32,
             0x1010 => u32::from(self.iseg.health.0) << 24 | self.health_counter(),
             _ => 0,
         }

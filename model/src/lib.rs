@@ -10,6 +10,7 @@
 mod bar;
 mod bytes;
 mod caps;
+mod clocks;
 mod cmdif;
 mod command;
 mod config;

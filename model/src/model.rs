@@ -125,20 +125,11 @@ impl Model {
         dev.run();
     }
 
-    /// The time, which asking moves on a little.
-    pub(crate) fn tick(&self) -> u64 {
-        let mut dev = self.lock();
-        if !self.is_threaded() {
-            let until = dev.clock.now().saturating_add(dev.config.now_ns);
-            dev.advance(until);
+    /// The wall clock that model time is tied to, if it is, is ahead by `ns` more.
+    pub(crate) fn wall_jumps(&self, ns: u64) {
+        if let Some((_, base)) = &mut *lock(&self.shared.wall) {
+            *base = base.saturating_add(ns);
         }
-        dev.clock.now()
-    }
-
-    /// The time of day, in nanoseconds since 1970.
-    pub(crate) fn time_of_day(&self) -> u64 {
-        let dev = self.lock();
-        (dev.config.epoch_s.saturating_mul(1_000_000_000)).saturating_add(dev.clock.now())
     }
 
     /// The model time by the wall clock.
@@ -188,15 +179,6 @@ impl Model {
             let waited = self.shared.interrupt.wait_timeout(dev, left.min(IDLE));
             dev = waited.unwrap_or_else(PoisonError::into_inner).0;
             self.catch_up(&mut dev);
-        }
-    }
-
-    /// Lets `ns` nanoseconds pass. In threaded mode time passes by itself and this only runs what is due.
-    pub fn step(&self, ns: u64) {
-        let mut dev = self.lock();
-        if !self.is_threaded() {
-            let until = dev.clock.now().saturating_add(ns);
-            dev.advance(until);
         }
     }
 

@@ -4,7 +4,6 @@ use std::ptr::NonNull;
 
 use mlx5_hw::platform::{Bar, DmaMem, Platform, PlatformError};
 
-use crate::bar;
 use crate::model::Model;
 
 // SAFETY: memory comes zeroed from the host's allocator with the alignment asked for, stays valid until `free`, and the
@@ -47,7 +46,7 @@ unsafe impl Platform for Model {
     }
 
     fn wall_clock(&self) -> Option<u64> {
-        Some(self.time_of_day())
+        self.time_of_day()
     }
 
     unsafe fn map(&self, ptr: NonNull<u8>, len: usize) -> Result<u64, PlatformError> {
@@ -70,7 +69,7 @@ unsafe impl Bar for Model {
     }
 
     fn read32(&self, offset: usize) -> u32 {
-        bar::read32(&mut self.lock(), offset)
+        self.register_read(offset)
     }
 
     fn write32(&self, offset: usize, value: u32) {

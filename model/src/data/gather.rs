@@ -104,7 +104,7 @@ fn present(dev: &Device, cqn: u32) -> Result<Cq, DmaFault> {
 }
 
 fn timestamp(dev: &Device, completion: &Completion) -> u64 {
-    if completion.real_time { super::real_time(dev, completion.at) } else { super::free_running(completion.at) }
+    if completion.real_time { dev.real_time(completion.at) } else { dev.free_running(completion.at) }
 }
 
 fn write_whole(dev: &mut Device, cqn: u32, completion: &Completion) -> Result<(), DmaFault> {

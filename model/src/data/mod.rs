@@ -44,9 +44,6 @@ pub(crate) enum Timer {
     Late { cqn: u32, ticket: u64 },
 }
 
-/// `device_frequency_khz`: ticks of the free-running clock in a millisecond.
-pub(crate) const FREQUENCY_KHZ: u32 = 156_250;
-
 /// Completions that a model has written since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompletionCounts {
@@ -106,19 +103,6 @@ pub(crate) fn sq_doorbell(dev: &mut Device, uar: u32, value: u64) {
 /// An arm doorbell in UAR page `uar`: arm word in the high half, completion queue number in the low one.
 pub(crate) fn cq_arm(dev: &mut Device, uar: u32, value: u64) {
     cq::arm(dev, uar, value);
-}
-
-/// The device's free-running clock at `ns` of model time, in ticks: of completions and of the init segment's timer.
-pub(crate) fn free_running(ns: u64) -> u64 {
-    (u128::from(ns) * u128::from(FREQUENCY_KHZ) / 1_000_000) as u64
-}
-
-/// The time of day at `ns` of model time: seconds in the high half, nanoseconds in the low one. Of completions and of the init
-/// segment.
-pub(crate) fn real_time(dev: &Device, ns: u64) -> u64 {
-    const SECOND: u64 = 1_000_000_000;
-    let seconds = dev.config.epoch_s.wrapping_add(ns / SECOND);
-    (seconds << 32) | (ns % SECOND)
 }
 
 /// A timer has run out.

@@ -4,6 +4,7 @@
 mod bringup;
 #[path = "../common/bytes.rs"]
 mod bytes;
+mod clocks;
 mod cq_forms;
 mod delivery;
 mod driver;

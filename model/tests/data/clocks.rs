@@ -1,6 +1,6 @@
 //! Time stamps of completions: which clock, and which queues go together.
 
-use mlx5_model::{CapConfig, syndrome_text};
+use mlx5_model::{CapConfig, ModelConfig, syndrome_text};
 
 use crate::qp::QpWish;
 use crate::raw::{Raw, get, put};
@@ -33,6 +33,33 @@ fn a_queue_pair_in_real_time_stamps_with_seconds_and_nanoseconds_and_another_wit
         assert_eq!(stamp, if format == REAL_TIME { day } else { ticks }, "format {format}");
         assert_eq!(day >> 32, 1_700_000_002, "two seconds after the model began");
         assert!((500_000_000..600_000_000).contains(&(day & 0xffff_ffff)));
+        rdma.assert_clean();
+    }
+}
+
+/// Once before the counter wraps, once behind it.
+#[test]
+fn time_stamps_wrap_with_the_counter_and_drift_with_it() {
+    let start = u64::MAX - 156_250_000;
+    for (clock_drift_ppm, format) in [(0, FREE_RUNNING), (500, FREE_RUNNING), (-500, DEFAULT), (500, REAL_TIME)] {
+        let config = ModelConfig { timer_start: start, clock_drift_ppm, ..ModelConfig::default() };
+        let rdma = Rdma::on(Raw::made(config, true));
+        let (mut send, recv) = (cq(&rdma, format), cq(&rdma, format));
+        let (mut a, mut b) = rdma.pair(QpWish { ts_format: format as u8, ..QpWish::default() }, &send, &recv);
+        let to = rdma.register(64, 0, LW);
+        let clock = |at| u64::from(rdma.raw.read32(at)) << 32 | u64::from(rdma.raw.read32(at + 4));
+        let mut ticks = Vec::new();
+        for _ in 0..2 {
+            rdma.recv(&mut b, &[to.seg(0, 64)]);
+            rdma.send(&mut a, signalled(&inline(b"x")));
+            let right = clock(if format == REAL_TIME { 0x1040 } else { 0x1000 });
+            assert_eq!(get(&rdma.poll(&mut send), 384, 64), right, "{clock_drift_ppm} ppm, format {format}");
+            ticks.push(clock(0x1000));
+            rdma.raw.model.jump(2_000_000_000);
+        }
+        assert!(ticks[0] >= start && ticks[1] < start, "{ticks:x?}");
+        let passed = 312_500_000i64 + 312_500_000 / 1_000_000 * i64::from(clock_drift_ppm);
+        assert!(ticks[1].wrapping_sub(ticks[0]).abs_diff(passed as u64) < 156_250, "{ticks:x?}");
         rdma.assert_clean();
     }
 }

@@ -50,7 +50,12 @@ impl Raw {
 
     /// As [`up`](Self::up); without `host_order` the capability page of atomics stays as it was.
     pub fn up_with(caps: CapConfig, host_order: bool) -> Self {
-        let model = Model::new(ModelConfig { caps, ..ModelConfig::default() });
+        Self::made(ModelConfig { caps, ..ModelConfig::default() }, host_order)
+    }
+
+    /// As [`up_with`](Self::up_with), of any function.
+    pub fn made(config: ModelConfig, host_order: bool) -> Self {
+        let model = Model::new(config);
         let alloc = |size| model.alloc(size, 4096).unwrap();
         let (queue, input, output) = (alloc(4096), alloc(BLOCKS * 1024), alloc(BLOCKS * 1024));
         let mut raw = Self { queue, input, output, given: Vec::new(), model };
