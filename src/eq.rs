@@ -1,7 +1,8 @@
 //! Event queues: what the device tells without being asked.
 //!
-//! A ring is stamped before CREATE_EQ and armed after it. Events are taken in small batches under the lock and handled
-//! outside it; the consumer index goes to the device after each batch, long before the 128 spare entries are used up.
+//! A ring is stamped before CREATE_EQ and armed after it. Events are taken in small batches and handled under the same
+//! lock, so that whoever has taken what is there knows that it has been handled too; the consumer index goes to the device
+//! after each batch, long before the 128 spare entries are used up.
 //! An event of a kind or about an object that the driver does not know is counted and otherwise ignored.
 
 use alloc::sync::Arc;
@@ -20,8 +21,6 @@ use crate::device::Control;
 use crate::dma::{DmaRegion, Port};
 use crate::error::Error;
 
-/// Batches taken from a queue before the next queue has its turn.
-const ROUNDS: usize = 64;
 /// Entries an EQ has beyond those it was asked for, so that the consumer index may lag.
 const SPARE: u32 = 128;
 /// Bytes of an entry.
@@ -167,18 +166,19 @@ impl EventQueues {
         drop(left);
     }
 
-    /// Takes the events that are there and hands each to `handle`. A device that never stops writing events is left
-    /// for the next time.
+    /// Takes the events that are there and hands each to `handle`, under the lock: it may take short locks, but call nothing
+    /// here. A device that never stops writing events is left for the next time, once a whole ring has been taken.
     pub(crate) fn drain(&self, mut handle: impl FnMut(&[Be32; 16])) {
         let mut batch = EventBatch::default();
         for index in 0.. {
-            for _ in 0..ROUNDS {
-                match self.list.lock().get_mut(index) {
-                    Some(eq) => eq.take(&self.port, &mut batch),
-                    None => return,
-                }
+            let mut taken = 0;
+            loop {
+                let mut list = self.list.lock();
+                let Some(eq) = list.get_mut(index) else { return };
+                eq.take(&self.port, &mut batch);
                 batch.events().iter().for_each(&mut handle);
-                if !batch.is_full() {
+                taken += batch.events().len();
+                if !batch.is_full() || taken >= eq.ring.entries() as usize {
                     break;
                 }
             }

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use mlx5_hw::cmd::{DeliveryStatus, Opcode, Status};
+use mlx5_hw::eqe::CqErrorSyndrome;
 use mlx5_hw::errno;
 use mlx5_hw::health::HealthSyndrome;
 use mlx5_hw::platform::PlatformError;
@@ -44,6 +45,13 @@ pub enum Error {
         command: Option<Opcode>,
         /// The device may have taken the command: it had not failed yet when the command was sent.
         sent: bool,
+    },
+    /// No event came in time.
+    NoEvent,
+    /// The device has put a CQ in error: nothing more is written to it. Destroy it, with its queue pairs.
+    CqInError {
+        /// Why.
+        syndrome: CqErrorSyndrome,
     },
     /// Other objects still use this one.
     Busy,
@@ -137,9 +145,11 @@ impl Error {
     pub const fn errno(self) -> i32 {
         match self {
             Self::Command { status, .. } => status.errno(),
-            Self::Delivery { .. } | Self::MemoryKept { .. } => errno::EIO,
+            Self::Delivery { .. } | Self::MemoryKept { .. } | Self::CqInError { .. } => errno::EIO,
             Self::Failed { why, .. } => why.errno(),
-            Self::Timeout { .. } | Self::FirmwareNotReady | Self::Platform(PlatformError::TimedOut) => errno::ETIMEDOUT,
+            Self::Timeout { .. } | Self::FirmwareNotReady | Self::NoEvent | Self::Platform(PlatformError::TimedOut) => {
+                errno::ETIMEDOUT
+            }
             Self::Busy => errno::EBUSY,
             Self::Invalid { .. } => errno::EINVAL,
             Self::Unsupported { .. } | Self::Platform(PlatformError::Unsupported) => errno::EOPNOTSUPP,
@@ -208,6 +218,12 @@ impl fmt::Display for Error {
                 let fate = if sent { "has no answer" } else { "was not sent" };
                 write!(f, "{opcode} {fate}: {why}; {}", why.advice())
             }
+            Self::NoEvent => f.write_str("no event came in time"),
+            Self::CqInError { syndrome } => write!(
+                f,
+                "the completion queue is in error ({syndrome}), nothing more is written to it; destroy it and its queue \
+                 pairs and make new ones"
+            ),
             Self::Busy => f.write_str("still in use; destroy the objects made from it first"),
             Self::Invalid { what } => write!(f, "invalid argument: {what}"),
             Self::Unsupported { what } => write!(f, "not supported: {what}; update the firmware or do without"),

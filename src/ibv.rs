@@ -11,9 +11,9 @@ use core::ptr::NonNull;
 use mlx5_hw::platform::{Bar, Platform};
 
 use crate::{
-    AccessFlags, CompChannel, Completion, Cq, CqInitAttrEx, Device, DeviceAttr, DeviceConfig, Error, ExclusiveCqs, Mr,
-    ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError, Poller, PortAttr, PostError, Qp, QpAttr, QpAttrMask,
-    QpInitAttr, RecvWr, Returned, SendWr, Wc,
+    AccessFlags, AsyncEvent, CompChannel, Completion, Cq, CqInitAttrEx, Device, DeviceAttr, DeviceConfig, Error,
+    ExclusiveCqs, Mr, ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError, Poller, PortAttr, PostError, Qp,
+    QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Wc,
 };
 
 /// `ibv_open_device(3)`. Instead of a device of a list it takes the two traits of a port.
@@ -47,6 +47,15 @@ pub fn query_device(context: &Device) -> DeviceAttr {
 /// As [`Device::query_port`].
 pub fn query_port(context: &Device, port_num: u8) -> Result<PortAttr, Error> {
     context.query_port(port_num)
+}
+
+/// `ibv_get_async_event(3)`. C's waits for ever; here until the time `deadline` of the platform's clock. There is no
+/// `ibv_ack_async_event`: an event that is taken is acknowledged, and destroying an object waits for nobody.
+///
+/// # Errors
+/// As [`Device::get_async_event`].
+pub fn get_async_event(context: &Device, deadline: u64) -> Result<AsyncEvent, Error> {
+    context.get_async_event(deadline)
 }
 
 /// `ibv_alloc_pd(3)`.

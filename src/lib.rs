@@ -9,6 +9,7 @@ mod dma;
 pub mod dv;
 mod eq;
 pub mod error;
+mod events;
 #[cfg(test)]
 mod fake;
 pub mod flags;
@@ -34,6 +35,7 @@ pub use cq::{
 pub use device::{Device, DeviceConfig};
 pub use dma::Leaked;
 pub use error::{Error, Failure, Returned};
+pub use events::{AsyncEvent, Element};
 pub use flags::{AccessFlags, CqInitAttrMask, CreateCqFlags, QpAttrMask, SendFlags, WcFlags, WcResultFlags};
 pub use gid::Gid;
 pub use health::Health;

@@ -42,7 +42,7 @@ pub fn run(bytes: &[u8]) {
     let Ok(device) = Device::open(port.clone(), port, config) else { return };
     let _ = work(&device);
     device.service();
-    while device.next_event().is_some() {}
+    while device.try_get_async_event().is_some() {}
     let _ = (device.health(), device.leaked(), device.failure());
     let _ = device.close();
 }

@@ -12,6 +12,7 @@ use super::{AnyRing, Cq, Shared, rows};
 use crate::device::{Device, DeviceInner};
 use crate::dv::{self, CqeCompLayout};
 use crate::error::Error;
+use crate::events::CqNotice;
 use crate::flags::{CqInitAttrMask, CreateCqFlags, WcFlags};
 use crate::parent_domain::ParentDomain;
 
@@ -138,10 +139,13 @@ impl Plan {
             }
         };
         dev.track();
+        let notice = Arc::new(CqNotice::new(cqn, attr.cq_context));
+        dev.register_cq(&notice);
         let (rows, reader) = rows::table();
         let shared = Shared {
             dev: dev.clone(),
             cqn,
+            notice,
             mem,
             _domain: attr.domain().map(ParentDomain::join),
             time_stamps: self.time_stamps,
@@ -150,15 +154,7 @@ impl Plan {
             attached: AtomicU32::new(0),
             destroyed: AtomicBool::new(false),
         };
-        Ok(Cq {
-            shared: Arc::new(shared),
-            reader,
-            ring: wrap(ring),
-            pending: None,
-            marked: 0,
-            wc_flags: attr.wc_flags,
-            context: attr.cq_context,
-        })
+        Ok(Cq { shared: Arc::new(shared), reader, ring: wrap(ring), pending: None, marked: 0, wc_flags: attr.wc_flags })
     }
 
     fn create<F: CqeFormat>(&self, dev: &DeviceInner, mem: &CqMemory) -> Result<u32, Error> {

@@ -38,6 +38,7 @@ pub use wc::{Wc, WcOpcode, WcStatus};
 
 use crate::device::{DeviceInner, Patience};
 use crate::error::{Error, Returned};
+use crate::events::CqNotice;
 use crate::flags::WcFlags;
 use crate::parent_domain::DomainMember;
 use crate::qp::QpWork;
@@ -77,6 +78,8 @@ use each_ring;
 pub(crate) struct Shared {
     dev: Arc<DeviceInner>,
     cqn: u32,
+    /// Its number and context, and what events have said of it.
+    notice: Arc<CqNotice>,
     /// The ring and the doorbell record.
     mem: CqMemory,
     /// Until the memory is given back.
@@ -123,6 +126,7 @@ impl Shared {
         if !self.destroyed.load(Ordering::Acquire) {
             self.dev.exec_with(patience, &DestroyCq { cqn: self.cqn })?;
             self.destroyed.store(true, Ordering::Release);
+            self.dev.forget_cq(&self.notice);
         }
         Ok(())
     }
@@ -133,6 +137,8 @@ impl Drop for Shared {
         // What can't be ended stays lent, and the region goes to the ledger of leaked memory.
         if self.destroy(Patience::Short).is_ok() {
             self.mem.reclaim();
+        } else {
+            self.dev.forget_cq(&self.notice);
         }
         self.dev.untrack();
     }
@@ -151,7 +157,6 @@ pub struct Cq {
     /// Index behind the last entry that was in the ring when a queue pair was reset last.
     marked: u32,
     wc_flags: WcFlags,
-    context: u64,
 }
 
 impl Cq {
@@ -172,7 +177,7 @@ impl Cq {
 
     /// The context given at creation.
     pub fn context(&self) -> u64 {
-        self.context
+        self.shared.notice.context()
     }
 
     /// The fields that completions carry, as asked for at creation.

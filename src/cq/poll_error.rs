@@ -3,16 +3,26 @@
 use core::fmt;
 
 use mlx5_hw::cqe::{CqeRef, SigErrCqe};
+use mlx5_hw::eqe::CqErrorSyndrome;
 use mlx5_hw::errno::{EINVAL, EIO, ENOENT};
+
+use crate::events::CqNotice;
 
 /// Why polling gave no completion.
 ///
-/// The bad entry that an error tells of is consumed: it comes once, and polling goes on behind it.
+/// The bad entry that an error tells of is consumed: it comes once, and polling goes on behind it. [`CqInError`](Self::CqInError)
+/// tells of no entry and stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PollError {
     /// No completion is there (ENOENT).
     Empty,
+    /// No completion is there, and none will come: the device has put the CQ in error (EIO). Each poll that finds nothing
+    /// says so, once the [event](crate::AsyncEvent::CqErr) has been taken; completions from before come first.
+    CqInError {
+        /// Why.
+        syndrome: CqErrorSyndrome,
+    },
     /// An unknown bit in [`PollAttr::comp_mask`](super::PollAttr::comp_mask) (EINVAL). Nothing was touched.
     InvalidAttr,
     /// An entry names a queue that this CQ does not report, or a request that the queue never had (EIO).
@@ -91,6 +101,12 @@ impl SigErr {
 }
 
 impl PollError {
+    /// What polling says when it finds nothing.
+    #[inline]
+    pub(super) fn nothing(notice: &CqNotice) -> Self {
+        notice.error().map_or(Self::Empty, |syndrome| Self::CqInError { syndrome })
+    }
+
     /// The error number of the verbs: Linux's, on every platform; positive.
     pub const fn errno(self) -> i32 {
         match self {
@@ -105,6 +121,9 @@ impl fmt::Display for PollError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Empty => f.write_str("no completion"),
+            Self::CqInError { syndrome } => {
+                write!(f, "no completion, and none will come: the completion queue is in error ({syndrome})")
+            }
             Self::InvalidAttr => f.write_str("unknown bit in the poll attributes' comp_mask"),
             Self::UnknownQueue { user_index, qpn } => write!(
                 f,

@@ -7,6 +7,7 @@ use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced};
 use super::batch::{Batch, Place};
 use super::completion::{Completion, Current};
 use super::{AnyRing, Cq, PollError, Reader, Shared, Wc, each_ring};
+use crate::events::CqNotice;
 use crate::flags::WcFlags;
 use crate::qp::QpWork;
 
@@ -41,7 +42,7 @@ impl<'a> AnyBatch<'a> {
     }
 
     #[inline(always)]
-    fn next(&mut self, place: &mut impl Place<'a>) -> Result<(), PollError> {
+    fn next(&mut self, place: &mut impl Place<'a>, notice: &CqNotice) -> Result<(), PollError> {
         let is_there = match self {
             Self::B64(b) => b.next(place),
             Self::B128(b) => b.next(place),
@@ -50,7 +51,7 @@ impl<'a> AnyBatch<'a> {
             Self::Enhanced64(b) => b.next(place),
             Self::Enhanced128(b) => b.next(place),
         };
-        if is_there? { Ok(()) } else { Err(PollError::Empty) }
+        if is_there? { Ok(()) } else { Err(PollError::nothing(notice)) }
     }
 }
 
@@ -61,7 +62,8 @@ impl Cq {
     /// # Errors
     /// No poller is left after an error, and there is nothing to end:
     /// [`InvalidAttr`](PollError::InvalidAttr) (EINVAL) for an unknown attribute bit, before anything is touched;
-    /// [`Empty`](PollError::Empty) (ENOENT) when no completion is there; the others for a bad entry, once.
+    /// [`Empty`](PollError::Empty) (ENOENT) when no completion is there, [`CqInError`](PollError::CqInError) (EIO) when none will
+    /// come; the others for a bad entry, once.
     pub fn start_poll(&mut self, attr: &PollAttr) -> Result<Poller<'_>, PollError> {
         if attr.comp_mask != 0 {
             return Err(PollError::InvalidAttr);
@@ -71,11 +73,12 @@ impl Cq {
         }
         let asked = self.wc_flags;
         let batch = AnyBatch::begin(&mut self.ring, self.marked, &self.shared, &mut self.reader);
-        let mut batch = batch.ok_or(PollError::Empty)?;
+        let notice = &*self.shared.notice;
+        let mut batch = batch.ok_or_else(|| PollError::nothing(notice))?;
         let mut current = None;
-        batch.next(&mut current)?;
+        batch.next(&mut current, notice)?;
         let current = current.ok_or(PollError::Empty)?;
-        Ok(Poller { batch, current, asked })
+        Ok(Poller { batch, current, asked, notice })
     }
 
     /// Polls up to `wcs.len()` completions (`ibv_poll_cq(3)`) and says how many it wrote, from the front; 0 when none is there.
@@ -83,7 +86,8 @@ impl Cq {
     ///
     /// # Errors
     /// For a bad entry, when nothing lies before it; completions before it are returned first, and the error by the next
-    /// call. It comes once; polling then goes on behind it. Never [`Empty`](PollError::Empty).
+    /// call. It comes once; polling then goes on behind it. [`CqInError`](PollError::CqInError) instead of 0 from a CQ in
+    /// error. Never [`Empty`](PollError::Empty).
     pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> Result<usize, PollError> {
         if wcs.is_empty() {
             return Ok(0);
@@ -98,6 +102,10 @@ impl Cq {
         });
         match bad {
             Some(error) if filled == 0 => Err(error),
+            None if filled == 0 => match PollError::nothing(&shared.notice) {
+                PollError::Empty => Ok(0),
+                error => Err(error),
+            },
             bad => {
                 self.pending = bad;
                 Ok(filled)
@@ -208,6 +216,7 @@ pub struct Poller<'a> {
     batch: AnyBatch<'a>,
     current: Current<'a>,
     asked: WcFlags,
+    notice: &'a CqNotice,
 }
 
 impl Poller<'_> {
@@ -220,12 +229,13 @@ impl Poller<'_> {
     /// Moves to the next completion (`ibv_next_poll`).
     ///
     /// # Errors
-    /// [`Empty`](PollError::Empty) (ENOENT) when no more are there just now; the others for a bad entry, which is then
+    /// [`Empty`](PollError::Empty) (ENOENT) when no more are there just now, [`CqInError`](PollError::CqInError) (EIO) when none
+    /// will come; the others for a bad entry, which is then
     /// behind: the next call goes on. The current completion stays what it was.
     #[expect(clippy::should_implement_trait, reason = "a completion is lent, so two can't be held: not an iterator")]
     #[inline]
     pub fn next(&mut self) -> Result<Completion<'_>, PollError> {
-        self.batch.next(&mut self.current)?;
+        self.batch.next(&mut self.current, self.notice)?;
         Ok(self.completion())
     }
 }

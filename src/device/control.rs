@@ -1,6 +1,5 @@
 //! Running commands: the one place where the driver waits.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,58 +16,12 @@ use crate::cmdq::CommandQueue;
 use crate::dma::{Leaked, Port};
 use crate::eq::EventQueues;
 use crate::error::{Error, Failure, WaitingFor};
+use crate::events::Events;
 use crate::health::{self, Watch};
 use crate::pages::Pages;
 
 /// Longest sleep for an interrupt, in nanoseconds: it may have gone to another thread, or be lost.
 const NAP: u64 = 1_000_000;
-/// Events kept for [`Device::next_event`](super::Device::next_event).
-const KEPT_EVENTS: usize = 64;
-
-/// Events that have come, by what became of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EventCounters {
-    /// Commands that completed.
-    pub commands: u64,
-    /// Page requests.
-    pub page_requests: u64,
-    /// Completion queues with something to tell.
-    pub completions: u64,
-    /// Others, kept for [`Device::next_event`](super::Device::next_event).
-    pub kept: u64,
-    /// Of those, dropped before anybody asked.
-    pub dropped: u64,
-    /// Of a type without a name, or asking for what this driver does not do; ignored.
-    pub unknown: u64,
-}
-
-#[derive(Default)]
-struct Events {
-    kept: VecDeque<Event>,
-    counters: EventCounters,
-}
-
-impl Events {
-    fn count(&mut self, event: &Event) {
-        match event {
-            Event::Command { .. } => self.counters.commands += 1,
-            Event::PageRequest { ec_function: false, release_all: false, .. } => self.counters.page_requests += 1,
-            Event::Completion { .. } => self.counters.completions += 1,
-            // The driver never allows the firmware to ask in these ways.
-            Event::PageRequest { .. } => self.counters.unknown += 1,
-            Event::Other { event_type, .. } if event_type.name().is_none() => self.counters.unknown += 1,
-            other => {
-                self.counters.kept += 1;
-                if self.kept.len() == KEPT_EVENTS {
-                    self.kept.pop_front();
-                    self.counters.dropped += 1;
-                }
-                self.kept.push_back(*other);
-            }
-        }
-    }
-}
 
 /// How long a command may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +41,7 @@ pub(crate) struct Control {
     pub(crate) eqs: EventQueues,
     pub(crate) pages: Pages,
     pub(crate) watch: Watch,
-    events: Mutex<Events>,
+    pub(crate) events: Events,
     steps: Mutex<Steps>,
     /// No wait lasts beyond this time of the platform's clock.
     limit: AtomicU64,
@@ -109,7 +62,7 @@ impl Control {
             queue,
             pages: Pages::default(),
             watch: Watch::default(),
-            events: Mutex::default(),
+            events: Events::default(),
             steps: Mutex::default(),
             limit: AtomicU64::new(u64::MAX),
             closed: AtomicBool::new(false),
@@ -149,7 +102,11 @@ impl Control {
 
     /// From now on the device counts as failed; the first reason stands.
     pub(super) fn fail(&self, why: Failure) {
-        self.failed.lock().get_or_insert(why);
+        let mut failed = self.failed.lock();
+        if failed.is_none() {
+            *failed = Some(why);
+            self.events.on_failure(why);
+        }
     }
 
     /// Tears the function down; the last thing that is done with it.
@@ -246,7 +203,12 @@ impl Control {
 
     /// Waits until `ready` gives something, serving events meanwhile; `None` when the deadline has passed. `ready` is
     /// told whether this is the last time it is asked.
-    fn wait<T>(&self, deadline: u64, pages: bool, ready: impl Fn(bool) -> Option<T>) -> Result<Option<T>, Failure> {
+    pub(super) fn wait<T>(
+        &self,
+        deadline: u64,
+        pages: bool,
+        ready: impl Fn(bool) -> Option<T>,
+    ) -> Result<Option<T>, Failure> {
         loop {
             let now = self.port.platform().now();
             let last = now >= deadline;
@@ -257,13 +219,18 @@ impl Control {
             if last {
                 return Ok(None);
             }
-            if let Err(why) = self.watch.check(&self.port, now) {
-                self.fail(why);
-            }
+            self.look();
             if let Some(why) = self.failure() {
                 return Err(why);
             }
             self.idle(deadline.min(now.saturating_add(NAP)));
+        }
+    }
+
+    /// Looks at the firmware's health, if it is time to.
+    pub(super) fn look(&self) {
+        if let Err(why) = self.watch.check(&self.port, self.port.platform().now()) {
+            self.fail(why);
         }
     }
 
@@ -288,9 +255,14 @@ impl Control {
         self.serve(false, self.deadline(self.config.timeouts.command));
     }
 
+    /// Takes the events that are there, and does nothing else.
+    pub(crate) fn take_events(&self) {
+        self.eqs.drain(|entry| self.on_event(entry));
+    }
+
     /// Takes the events that have come and, unless this is for a page command, serves page requests until `deadline`.
     fn serve(&self, pages: bool, deadline: u64) {
-        self.eqs.drain(|entry| self.on_event(entry));
+        self.take_events();
         if !pages {
             self.pages.serve(self, deadline);
         }
@@ -298,7 +270,7 @@ impl Control {
 
     fn on_event(&self, entry: &[Be32; 16]) {
         let event = Eqe::from_words(entry).event();
-        self.events.lock().count(&event);
+        self.events.on_event(&event);
         match event {
             Event::Command { vector } => self.queue.on_event(vector),
             Event::PageRequest { func_id, num_pages, ec_function: false, release_all: false } => {
@@ -306,15 +278,6 @@ impl Control {
             }
             _ => {}
         }
-    }
-
-    pub(super) fn next_event(&self) -> Option<Event> {
-        self.service();
-        self.events.lock().kept.pop_front()
-    }
-
-    pub(super) fn event_counters(&self) -> EventCounters {
-        self.events.lock().counters
     }
 }
 

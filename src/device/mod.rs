@@ -12,17 +12,17 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use mlx5_hw::cmd::Command;
-use mlx5_hw::eqe::Event;
 use mlx5_hw::platform::{Bar, Platform};
 
 pub use attr::{Caps, DeviceInfo};
 pub use config::{CommandTrace, DeviceConfig, LeakHook, Timeouts, TraceHook};
-pub use control::EventCounters;
 pub(crate) use control::{Control, Patience};
 
 use crate::cmdq::CommandCounters;
 use crate::dma::{DmaRegion, Leaked, Port};
 use crate::error::{Error, Failure, Returned};
+pub use crate::events::EventCounters;
+use crate::events::{AsyncEvent, CqNotice, Kind, Ticket};
 use crate::health::Health;
 use crate::keys::Keys;
 use crate::numbers::Numbers;
@@ -139,9 +139,29 @@ impl Device {
         self.inner.control.service();
     }
 
-    /// The oldest event about an object or a port that has not been asked for yet. Of more than 64 the oldest are dropped.
-    pub fn next_event(&self) -> Option<Event> {
-        self.inner.control.next_event()
+    /// The oldest asynchronous event that nobody has taken yet (`ibv_get_async_event(3)`), waiting for one until the time
+    /// `deadline` of the platform's clock. Nothing has to be acknowledged: taking it is all. Of more than 64 the oldest are
+    /// dropped ([`EventCounters::dropped`]); when an object is destroyed, what nobody took of it goes with it.
+    ///
+    /// # Errors
+    /// `NoEvent` (ETIMEDOUT) when none came in time; `Failed` for a device that has [failed](Self::failure), once its
+    /// [`DeviceFatal`](AsyncEvent::DeviceFatal) has been taken: nothing more comes.
+    pub fn get_async_event(&self, deadline: u64) -> Result<AsyncEvent, Error> {
+        let control = &self.inner.control;
+        match control.wait(deadline, false, |_| control.events.next()) {
+            Ok(event) => event.ok_or(Error::NoEvent),
+            // It failed just now, or had before: its last event tells.
+            Err(why) => control.events.next().ok_or(Error::Failed { why, command: None, sent: false }),
+        }
+    }
+
+    /// The oldest asynchronous event that nobody has taken yet, without waiting (`ibv_get_async_event(3)` on a descriptor that
+    /// does not block); `None` is its EAGAIN. Looks at the firmware's health too, at most every millisecond.
+    pub fn try_get_async_event(&self) -> Option<AsyncEvent> {
+        let control = &self.inner.control;
+        control.service();
+        control.look();
+        control.events.next()
     }
 
     /// Memory that the device may still write to although its object is gone: kept until a reset, with its name.
@@ -161,7 +181,7 @@ impl Device {
 
     /// Events that have come.
     pub fn event_counters(&self) -> EventCounters {
-        self.inner.control.event_counters()
+        self.inner.control.events.counters()
     }
 }
 
@@ -235,6 +255,30 @@ impl DeviceInner {
     /// Numbers that the driver gives out.
     pub(crate) fn numbers(&self) -> &Numbers {
         &self.numbers
+    }
+
+    /// Makes a CQ known to the event queues.
+    pub(crate) fn register_cq(&self, notice: &Arc<CqNotice>) {
+        self.control.take_events();
+        self.control.events.insert_cq(notice.clone());
+    }
+
+    /// Takes a CQ out of the event queues' knowledge, with the events about it. DESTROY_CQ has returned.
+    pub(crate) fn forget_cq(&self, notice: &Arc<CqNotice>) {
+        self.control.take_events();
+        self.control.events.remove_cq(notice);
+    }
+
+    /// Makes another object known to the event queues.
+    pub(crate) fn register(&self, kind: Kind, number: u32, context: u64) -> Ticket {
+        self.control.take_events();
+        self.control.events.insert(kind, number, context)
+    }
+
+    /// Takes another object out of the event queues' knowledge, with the events about it. Its DESTROY has returned.
+    pub(crate) fn forget(&self, ticket: Ticket) {
+        self.control.take_events();
+        self.control.events.remove(ticket);
     }
 
     /// Memory keys that are alive.

@@ -15,6 +15,7 @@ use crate::device::DeviceInner;
 use crate::dma::DmaRegion;
 use crate::dv::QpCreateFlags;
 use crate::error::Error;
+use crate::events::Kind;
 use crate::gate::Gate;
 use crate::limits::{AtomicCap, Limits};
 use crate::pages_of;
@@ -67,6 +68,7 @@ impl Pd {
         let mut qp = Qp {
             member: self.join(),
             qpn,
+            ticket: dev.register(Kind::Qp, qpn, attr.qp_context),
             state: QpState::Reset,
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),

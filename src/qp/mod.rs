@@ -24,6 +24,7 @@ use crate::cq::Shared as CqShared;
 use crate::device::{DeviceInner, Patience};
 use crate::dma::DmaRegion;
 use crate::error::{Error, Returned};
+use crate::events::Ticket;
 use crate::pd::Member;
 
 /// Where the two queues lie in the buffer, and how large they are.
@@ -46,6 +47,8 @@ struct Geometry {
 pub struct Qp {
     member: Member,
     qpn: u32,
+    /// Its entry among the objects that events may be about.
+    ticket: Ticket,
     state: QpState,
     send_cq: Arc<CqShared>,
     recv_cq: Arc<CqShared>,
@@ -133,6 +136,7 @@ impl Qp {
         }
         self.dev().exec_with(patience, &DestroyQp { qpn: self.qpn })?;
         self.destroyed = true;
+        self.dev().forget(self.ticket);
         // Now the memory of its requests is the caller's: from the device, and from whoever polls just now.
         self.work.copies.close(|| self.dev().port().platform().relax());
         self.mem.reclaim();
@@ -149,7 +153,9 @@ impl Qp {
 impl Drop for Qp {
     fn drop(&mut self) {
         // What can't be ended keeps its memory, its row in each CQ and so its user index.
-        let _ = self.end(Patience::Short);
+        if self.end(Patience::Short).is_err() {
+            self.dev().forget(self.ticket);
+        }
         self.send_cq.detach();
         self.recv_cq.detach();
         self.dev().untrack();

@@ -4,8 +4,8 @@
 mod causes;
 mod rows;
 
-use mlx5::hw::eqe::{Event, EventType};
-use mlx5::{QpState, Wc, WcStatus};
+use mlx5::hw::eqe::EventType;
+use mlx5::{AsyncEvent, QpState, Wc, WcStatus};
 
 use causes::Scene;
 use rows::{FLUSHED, Peer, ROWS, Right};
@@ -40,11 +40,14 @@ fn run(cause: &str, op: &str) -> Seen {
     }
     p.dev.service();
     let mut events = Vec::new();
-    while let Some(event) = p.dev.next_event() {
-        match event {
-            Event::Queue { event_type, number, .. } if number == scene.responder => events.push(event_type),
+    while let Some(event) = p.dev.try_get_async_event() {
+        let (event_type, qp) = match event {
+            AsyncEvent::QpReqErr(qp) => (EventType::WQ_INVAL_REQ_ERROR, qp),
+            AsyncEvent::QpAccessErr(qp) => (EventType::WQ_ACCESS_ERROR, qp),
             other => panic!("{cause} {op}: {other:?}"),
-        }
+        };
+        assert_eq!(qp.number, scene.responder, "{cause} {op}: {event:?}");
+        events.push(event_type);
     }
     let states = [0, 1].map(|i| p.qp[i].query().expect("an answer").qp_state);
     scene.recover();

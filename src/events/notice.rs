@@ -1,0 +1,43 @@
+//! What the event queues know of a completion queue.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use mlx5_hw::eqe::CqErrorSyndrome;
+
+/// No error; a syndrome has 8 bits.
+const NO_ERROR: u32 = u32::MAX;
+
+/// What a CQ and the event queues share. It outlives the CQ for as long as an event may be on its way.
+#[derive(Debug)]
+pub(crate) struct CqNotice {
+    cqn: u32,
+    context: u64,
+    /// Syndrome of the first error that an event told of, or [`NO_ERROR`].
+    error: AtomicU32,
+}
+
+impl CqNotice {
+    pub(crate) fn new(cqn: u32, context: u64) -> Self {
+        Self { cqn, context, error: AtomicU32::new(NO_ERROR) }
+    }
+
+    /// The device's number for the CQ, 24 bits.
+    pub(crate) fn cqn(&self) -> u32 {
+        self.cqn
+    }
+
+    /// The context that the user gave the CQ.
+    pub(crate) fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// An event says that the CQ is in error; the first reason stands.
+    pub(super) fn fail(&self, syndrome: CqErrorSyndrome) {
+        let _ = self.error.compare_exchange(NO_ERROR, syndrome.0.into(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Why the CQ is in error, if an event said so.
+    pub(crate) fn error(&self) -> Option<CqErrorSyndrome> {
+        u8::try_from(self.error.load(Ordering::Relaxed)).ok().map(CqErrorSyndrome)
+    }
+}
