@@ -186,7 +186,7 @@ const SIZES: [Value; 10] = [
     ("log_max_current_uc_list", 0x7f, 3, 5, 4),
 ];
 
-fn configured(config: &CapConfig) -> [Value; 18] {
+fn configured(config: &CapConfig) -> [Value; 23] {
     // Object numbers have 24 bits.
     let [eq, cq, qp, mkey, pd] = config.log_max.map(|log| u64::from(log.min(24)));
     [
@@ -201,6 +201,11 @@ fn configured(config: &CapConfig) -> [Value; 18] {
         ("log_max_qp_sz", 0x11, 0, 8, config.log_max_qp_sz.into()),
         ("log_max_eq_sz", 0x1c, 0, 8, config.log_max_eq_sz.into()),
         ("cq_oi", 0x44, 0, 1, config.cq_oi.into()),
+        ("cq_resize", 0x44, 1, 1, config.cq_resize.into()),
+        ("cq_moderation", 0x44, 2, 1, config.cq_moderation.into()),
+        ("cq_period_mode_modify", 0x44, 3, 1, config.cq_period_mode_modify.into()),
+        ("scqe_break_moderation", 0x45, 2, 1, config.scqe_break_moderation.into()),
+        ("cq_period_start_from_cqe", 0x45, 3, 1, config.cq_period_start_from_cqe.into()),
         ("port_type", 0x36, 6, 2, config.ethernet.into()),
         ("eth_virt", 0x34, 3, 1, config.ethernet.into()),
         ("roce", 0x43, 5, 1, config.roce.into()),

@@ -65,6 +65,16 @@ pub struct CapConfig {
     pub log_max_eq_sz: u8,
     /// `cq_oi`: whether a completion queue may ignore overruns.
     pub cq_oi: bool,
+    /// `cq_resize`: MODIFY_CQ may give a completion queue another ring.
+    pub cq_resize: bool,
+    /// `cq_moderation`: completion events may be moderated, at CREATE_CQ and by MODIFY_CQ.
+    pub cq_moderation: bool,
+    /// `cq_period_mode_modify`: MODIFY_CQ may change what starts the moderation timer.
+    pub cq_period_mode_modify: bool,
+    /// `cq_period_start_from_cqe`: the moderation timer may start with each entry.
+    pub cq_period_start_from_cqe: bool,
+    /// `scqe_break_moderation`: a solicited entry may raise the event at once.
+    pub scqe_break_moderation: bool,
     /// `port_type` and `eth_virt`: the port is Ethernet; InfiniBand if not.
     pub ethernet: bool,
     /// `roce`: the function has RoCE; its own capability page then exists.
@@ -112,6 +122,11 @@ impl Default for CapConfig {
             log_max_qp_sz: 13,
             log_max_eq_sz: 16,
             cq_oi: true,
+            cq_resize: true,
+            cq_moderation: true,
+            cq_period_mode_modify: true,
+            cq_period_start_from_cqe: true,
+            scqe_break_moderation: true,
             ethernet: true,
             roce: true,
             atomic: true,
@@ -158,8 +173,18 @@ impl ModelConfig {
     /// What Linux's `mlx5_core` needs to bind and nothing else: a function without Ethernet and RoCE, for which it creates
     /// its own event queues and no device for users.
     pub fn core() -> Self {
-        let caps =
-            CapConfig { ethernet: false, roce: false, atomic: false, driver_version: false, ..CapConfig::default() };
+        let caps = CapConfig {
+            ethernet: false,
+            roce: false,
+            atomic: false,
+            driver_version: false,
+            cq_resize: false,
+            cq_moderation: false,
+            cq_period_mode_modify: false,
+            cq_period_start_from_cqe: false,
+            scqe_break_moderation: false,
+            ..CapConfig::default()
+        };
         Self { caps: caps.plain_cqs(), ..Self::default() }
     }
 }

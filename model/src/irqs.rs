@@ -31,7 +31,7 @@ impl Irqs {
 
     /// Takes those of the interrupts `vectors` that have fired; whether there was one.
     pub(crate) fn take_any(&mut self, vectors: &[u32]) -> bool {
-        vectors.iter().fold(false, |any, vector| self.take(*vector) || any)
+        vectors.iter().filter(|vector| self.take(**vector)).count() > 0
     }
 
     /// Whether any has fired that nobody has heard.

@@ -57,7 +57,7 @@ fn general(config: &CapConfig) -> BTreeMap<&'static str, u64> {
 /// A change to the configuration, and the fields that it changes: name and new value.
 type Change = (fn(&mut CapConfig), &'static [(&'static str, u64)]);
 
-const CHANGES: [Change; 28] = [
+const CHANGES: [Change; 33] = [
     (|c| c.cqe_version = 2, &[("cqe_version", 2)]),
     (|c| c.log_max[0] = 7, &[("log_max_eq", 7)]),
     (|c| c.log_max[1] = 9, &[("log_max_cq", 9)]),
@@ -68,6 +68,11 @@ const CHANGES: [Change; 28] = [
     (|c| c.log_max_qp_sz = 15, &[("log_max_qp_sz", 15)]),
     (|c| c.log_max_eq_sz = 22, &[("log_max_eq_sz", 22)]),
     (|c| c.cq_oi = false, &[("cq_oi", 0)]),
+    (|c| c.cq_resize = false, &[("cq_resize", 0)]),
+    (|c| c.cq_moderation = false, &[("cq_moderation", 0)]),
+    (|c| c.cq_period_mode_modify = false, &[("cq_period_mode_modify", 0)]),
+    (|c| c.cq_period_start_from_cqe = false, &[("cq_period_start_from_cqe", 0)]),
+    (|c| c.scqe_break_moderation = false, &[("scqe_break_moderation", 0)]),
     (|c| c.ethernet = false, &[("eth_virt", 0), ("port_type", 0)]),
     (|c| c.roce = false, &[("roce", 0)]),
     (|c| c.atomic = false, &[("atomic", 0)]),
@@ -109,7 +114,11 @@ fn what_the_function_can_do_has_the_names_of_the_headers() {
         ("atomic", 1),
         ("cmdif_checksum", 1),
         ("compact_address_vector", 1),
+        ("cq_moderation", 1),
         ("cq_oi", 1),
+        ("cq_period_mode_modify", 1),
+        ("cq_period_start_from_cqe", 1),
+        ("cq_resize", 1),
         ("cqe_128_always", 1),
         ("cqe_compression", 1),
         ("cqe_compression_128", 1),
@@ -152,6 +161,7 @@ fn what_the_function_can_do_has_the_names_of_the_headers() {
         ("port_type", 1),
         ("roce", 1),
         ("rq_ts_format", 2),
+        ("scqe_break_moderation", 1),
         ("sctr_data_cqe", 1),
         ("sq_ts_format", 2),
         ("uar_4k", 1),

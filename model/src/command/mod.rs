@@ -2,6 +2,7 @@
 
 mod cq;
 mod cq_form;
+mod cq_modify;
 mod eq;
 mod hca;
 mod mkey;

@@ -10,9 +10,11 @@ pub(crate) mod status {
     pub(crate) const BAD_RESOURCE: u8 = 0x05;
     pub(crate) const BUSY: u8 = 0x06;
     pub(crate) const LIMIT: u8 = 0x08;
+    pub(crate) const BAD_RES_STATE: u8 = 0x09;
     pub(crate) const BAD_INDEX: u8 = 0x0a;
     pub(crate) const NO_RESOURCES: u8 = 0x0f;
     pub(crate) const BAD_QP_STATE: u8 = 0x10;
+    pub(crate) const BAD_SIZE_OUTS_CQES: u8 = 0x40;
     pub(crate) const BAD_INPUT_LENGTH: u8 = 0x50;
     pub(crate) const BAD_OUTPUT_LENGTH: u8 = 0x51;
 }
@@ -168,6 +170,17 @@ rejects! {
     QpTimestamp = BAD_PARAM, 0x4d_006f, "ts_format is not a format";
     QpRealTime = BAD_PARAM, 0x4d_0070, "ts_format real time without its capability";
     QpClock = BAD_PARAM, 0x4d_0071, "a CQ in real time, and a ts_format that is not";
+    CqModeration = BAD_PARAM, 0x4d_0072, "moderation without the cq_moderation capability";
+    CqPeriodMode = BAD_PARAM, 0x4d_0073, "cq_period_mode is not a mode";
+    CqPeriodModeFromCqe = BAD_PARAM, 0x4d_0074, "cq_period_mode 1 without the cq_period_start_from_cqe capability";
+    CqPeriodModeModify = BAD_PARAM, 0x4d_0075, "another cq_period_mode without the cq_period_mode_modify capability";
+    CqSolicitedBreaks = BAD_PARAM, 0x4d_0076, "scqe_break_moderation_en without the scqe_break_moderation capability";
+    CqResize = BAD_PARAM, 0x4d_0077, "resizing without the cq_resize capability";
+    CqSelect = BAD_PARAM, 0x4d_0078, "a field is selected that cannot be changed", ReservedBits;
+    CqUnselected = BAD_PARAM, 0x4d_0079, "a field that is not selected differs from the CQ's", ReservedBits;
+    CqOutstanding = BAD_SIZE_OUTS_CQES, 0x4d_007a, "more entries wait than the ring has room for";
+    CqBroken = BAD_RES_STATE, 0x4d_007b, "the CQ is in error";
+    CqCollapsedResize = BAD_PARAM, 0x4d_007c, "a collapsed CQ has no ring to resize";
 }
 
 /// What a syndrome of the model means, in words; `None` for a syndrome that it never gives.

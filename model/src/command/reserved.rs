@@ -55,6 +55,27 @@ pub(crate) const CREATE_CQ: Bits = &[
     (640, 1536),
 ];
 
+/// What is not selected is checked by the command.
+pub(crate) const MODIFY_CQ: Bits = &[
+    (16, 32),
+    (64, 8),
+    (134, 2),
+    (140, 1),
+    (153, 5),
+    (160, 52),
+    (218, 2),
+    (224, 3),
+    (256, 4),
+    (288, 24),
+    (320, 3),
+    (328, 64),
+    (416, 8),
+    (448, 8),
+    (480, 8),
+    (544, 32),
+    (640, 1536),
+];
+
 pub(crate) const CREATE_MKEY: Bits = &[
     (16, 32),
     (64, 32),

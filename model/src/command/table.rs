@@ -1,7 +1,7 @@
 //! The table of commands.
 
 use super::reserved::{self, Bits};
-use super::{Reject, cq, eq, hca, mkey, pages, qp, small, vport};
+use super::{Reject, cq, cq_modify, eq, hca, mkey, pages, qp, small, vport};
 use crate::device::Device;
 
 /// When a command is allowed.
@@ -134,6 +134,10 @@ static TABLE: &[Spec] = &[
     spec(0x400, "CREATE_CQ", Initialized, CREATE, reserved::CREATE_CQ, cq::create),
     spec(0x401, "DESTROY_CQ", Initialized, SMALL, reserved::VALUE_24, cq::destroy),
     spec(0x402, "QUERY_CQ", Initialized, QUERY, reserved::VALUE_24, cq::query),
+    with_op_mods(
+        spec(0x403, "MODIFY_CQ", Initialized, (AtLeast(0x110), Exactly(16)), reserved::MODIFY_CQ, cq_modify::modify),
+        &[0, 1],
+    ),
     spec(0x500, "CREATE_QP", Initialized, CREATE, reserved::QP, qp::create),
     spec(0x501, "DESTROY_QP", Initialized, SMALL, reserved::VALUE_24, qp::destroy),
     spec(0x502, "RST2INIT_QP", Initialized, MODIFY_QP, reserved::QP, qp::rst2init),

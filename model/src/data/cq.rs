@@ -6,6 +6,7 @@ use super::Timer;
 use super::cqe::Completion;
 use super::fault::DataFault;
 use super::gather::{self, Gather};
+use super::moderation::{self, Moderator};
 use super::slot::{self, Entry};
 use super::sq;
 use crate::device::Device;
@@ -31,6 +32,7 @@ pub(crate) struct CqRun {
     swapped: Option<Completion>,
     ticket: u64,
     pub(super) gather: Gather,
+    pub(super) moderator: Moderator,
 }
 
 /// Reports a completion to queue `cqn`. False when the queue is broken or gone: the completion is lost.
@@ -134,7 +136,7 @@ pub(super) fn wrote(dev: &mut Device, cqn: u32, count: u32, solicited: bool) {
     if solicited {
         run.solicited = Some(producer);
     }
-    notify(dev, cqn, solicited);
+    moderation::wrote(dev, cqn, count, solicited);
 }
 
 /// Breaks a queue: `status` is what its context says from now on. The event's syndromes are 1 overrun, 2 access.
@@ -153,10 +155,32 @@ fn has_room(dev: &mut Device, cqn: u32, count: u32) -> bool {
     if cq.overrun_ignore || cq.collapsed {
         return true;
     }
-    let (producer, record) = (cq.producer, cq.dbr_addr);
     let free = cq.entries().saturating_sub(dev.data.cq(cqn).gather.waiting());
+    consumed(dev, cqn).is_some_and(|pending| pending + count <= free)
+}
+
+/// Entries that are not consumed; at most as many as the ring has, where nothing watches over that.
+pub(super) fn outstanding(dev: &mut Device, cqn: u32) -> u32 {
+    let Some(cq) = dev.objects.cqs.get(&cqn) else { return 0 };
+    let (entries, producer, record) = (cq.entries(), cq.producer, cq.dbr_addr);
+    let pending = if cq.overrun_ignore || cq.collapsed {
+        let word = dev.dma_read_be32("CQ doorbell record", record).ok();
+        word.map(|word| {
+            dev.data.cq(cqn).consumer = word & INDEX;
+            producer.wrapping_sub(word) & INDEX
+        })
+    } else {
+        consumed(dev, cqn)
+    };
+    pending.map_or(entries, |pending| pending.min(entries))
+}
+
+/// Reads the record, and returns how many entries are not consumed; `None` when it cannot be read.
+fn consumed(dev: &mut Device, cqn: u32) -> Option<u32> {
+    let cq = dev.objects.cqs.get(&cqn)?;
+    let (producer, record) = (cq.producer, cq.dbr_addr);
     let known = producer.wrapping_sub(dev.data.cq(cqn).consumer) & INDEX;
-    let Ok(word) = dev.dma_read_be32("CQ doorbell record", record) else { return false };
+    let word = dev.dma_read_be32("CQ doorbell record", record).ok()?;
     if word & !INDEX != 0 {
         dev.violate(ViolationKind::DoorbellRecordReserved, format!("CQ {cqn:#x}: consumer index {word:#x}"));
     }
@@ -168,20 +192,10 @@ fn has_room(dev: &mut Device, cqn: u32, count: u32) -> bool {
             producer & INDEX
         );
         dev.violate(ViolationKind::CqConsumerIndex, detail);
-        return known + count <= free;
+        return Some(known);
     }
     dev.data.cq(cqn).consumer = word & INDEX;
-    pending + count <= free
-}
-
-/// Raises the completion event if the queue is armed for this kind of entry.
-fn notify(dev: &mut Device, cqn: u32, solicited: bool) {
-    let Some(cq) = dev.objects.cqs.get_mut(&cqn) else { return };
-    if cq.armed.is_some_and(|arm| solicited || !arm.solicited_only) {
-        cq.armed = None;
-        let eqn = cq.eqn;
-        eq::post(dev, eqn, Event::completion(cqn));
-    }
+    Some(pending)
 }
 
 /// An arm doorbell: `sn` in bits 61:60, solicited only in bit 56, consumer index in bits 55:32, queue number below.
@@ -215,11 +229,7 @@ pub(crate) fn arm(dev: &mut Device, uar: u32, value: u64) {
     }
     let solicited_only = word & 1 << 24 != 0;
     let behind = dev.data.cq(cqn).solicited.map(|index| producer.wrapping_sub(index) & INDEX);
-    let now = if solicited_only { behind.is_some_and(|distance| distance < unseen) } else { unseen > 0 };
-    if let Some(cq) = dev.objects.cqs.get_mut(&cqn) {
-        cq.armed = Some(CqArm { solicited_only });
-    }
-    if now {
-        notify(dev, cqn, true);
-    }
+    let solicited = behind.is_some_and(|distance| distance < unseen);
+    let now = if solicited_only { solicited } else { unseen > 0 };
+    moderation::arm(dev, cqn, CqArm { solicited_only }, now.then_some(solicited));
 }

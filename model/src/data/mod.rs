@@ -14,7 +14,9 @@ mod gather;
 mod inject;
 mod memory;
 pub(crate) mod mkey;
+mod moderation;
 mod remote;
+mod resize;
 mod rq;
 mod session;
 mod slot;
@@ -25,7 +27,7 @@ mod wqe;
 use std::collections::BTreeMap;
 
 use crate::device::Device;
-use crate::objects::QpState;
+use crate::objects::{Cq, QpState};
 
 pub use fault::DataFault;
 pub(crate) use gather::settle;
@@ -42,6 +44,8 @@ pub(crate) enum Timer {
     Flush { qpn: u32, ticket: u64 },
     /// Completions that a fault held back are written.
     Late { cqn: u32, ticket: u64 },
+    /// The moderation period of a completion queue is over.
+    Moderation { cqn: u32, ticket: u64 },
 }
 
 /// Completions that a model has written since it was made.
@@ -111,6 +115,7 @@ pub(crate) fn timer(dev: &mut Device, timer: Timer) {
         Timer::Resend { qpn, ticket } => sq::resend(dev, qpn, ticket),
         Timer::Flush { qpn, ticket } => rq::watch(dev, qpn, ticket),
         Timer::Late { cqn, ticket } => cq::late(dev, cqn, ticket),
+        Timer::Moderation { cqn, ticket } => moderation::expired(dev, cqn, ticket),
     }
 }
 
@@ -145,6 +150,21 @@ pub(crate) fn qp_destroyed(dev: &mut Device, qpn: u32) {
 /// A completion queue is about to be destroyed.
 pub(crate) fn cq_destroyed(dev: &mut Device, cqn: u32) {
     dev.data.cqs.remove(&cqn);
+}
+
+/// Entries of a completion queue that its record does not call consumed; no more than its ring has.
+pub(crate) fn cq_outstanding(dev: &mut Device, cqn: u32) -> u32 {
+    cq::outstanding(dev, cqn)
+}
+
+/// A completion queue goes on in another ring. False when its old ring could not be ended.
+pub(crate) fn cq_resized(dev: &mut Device, cqn: u32, new: Cq) -> bool {
+    resize::switch(dev, cqn, new)
+}
+
+/// A completion queue moderates its events in another way.
+pub(crate) fn cq_moderated(dev: &mut Device, cqn: u32) {
+    moderation::changed(dev, cqn);
 }
 
 /// The function was reset: nothing is left of any object. Tickets go on, so that no old timer fits a new object.

@@ -24,6 +24,7 @@ pub(crate) struct Cq {
     pub(crate) collapsed: bool,
     /// `oi`: overruns are ignored.
     pub(crate) overrun_ignore: bool,
+    pub(crate) moderation: Moderation,
     /// UAR page whose arm doorbell works for this queue.
     pub(crate) uar: u32,
     /// Event queue of its completion events.
@@ -49,6 +50,40 @@ pub(crate) const WRITE_FAIL: u8 = 0xa;
 pub(crate) struct CqArm {
     /// Only solicited or error completions raise the event.
     pub(crate) solicited_only: bool,
+}
+
+/// When a queue that is armed raises its event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moderation {
+    /// `cq_period`, in microseconds.
+    pub(crate) period_us: u64,
+    /// `cq_max_count`: entries since the last event.
+    pub(crate) max_count: u64,
+    /// `cq_period_mode`: 0 the period starts with each event, 1 with each entry.
+    pub(crate) mode: u64,
+    /// `scqe_break_moderation_en`: a solicited entry raises the event at once.
+    pub(crate) solicited_breaks: bool,
+}
+
+impl Moderation {
+    fn decode(context: &[u8]) -> Self {
+        Self {
+            period_us: bits(context, 0x10 * 8 + 4, 12),
+            max_count: bits(context, 0x12 * 8, 16),
+            mode: bits(context, 8 + 7, 2),
+            solicited_breaks: bit_at(context, 8 + 5),
+        }
+    }
+
+    /// Events are held back. A period of 0 or a count of 0 stands for no moderation.
+    pub(crate) fn holds(&self) -> bool {
+        self.period_us != 0 && self.max_count != 0
+    }
+
+    /// The period starts with each entry, not with each event.
+    pub(crate) fn counts_from_entries(&self) -> bool {
+        self.mode == 1
+    }
 }
 
 /// How the sessions of a compressed queue look.
@@ -129,6 +164,7 @@ impl Cq {
             real_time: form.timestamp == 2,
             collapsed: bit_at(context, 8 + 3),
             overrun_ignore: bit_at(context, 8 + 6),
+            moderation: Moderation::decode(context),
             uar: be24(context, 0xd),
             eqn: u8_at(context, 0x17).into(),
             buffer: Buffer {
@@ -141,6 +177,11 @@ impl Cq {
             armed: None,
             status: 0,
         }
+    }
+
+    /// The queue with another context and another ring; what goes on in it goes on.
+    pub(crate) fn changed(&self, context: &[u8], pages: &[u8]) -> Self {
+        Self { producer: self.producer, armed: self.armed, status: self.status, ..Self::decode(context, pages) }
     }
 
     /// Entries are owned by byte 62, a count of laps, instead of by the owner bit.

@@ -8,7 +8,7 @@ mod qp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(crate) use cq::{Cq, CqArm, EntryForm, MiniFormat, OVERFLOW, WRITE_FAIL};
+pub(crate) use cq::{Cq, CqArm, EntryForm, MiniFormat, Moderation, OVERFLOW, WRITE_FAIL};
 pub(crate) use eq::Eq;
 pub(crate) use mkey::{AccessMode, Mkey};
 pub(crate) use qp::{Qp, QpState, ScatterToCqe, TS_REAL_TIME};

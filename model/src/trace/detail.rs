@@ -112,7 +112,7 @@ fn object(command: &str) -> Option<Object> {
         "CREATE_EQ" => ("eqn", 8, true),
         "DESTROY_EQ" | "QUERY_EQ" => ("eqn", 8, false),
         "CREATE_CQ" => ("cqn", 24, true),
-        "DESTROY_CQ" | "QUERY_CQ" => ("cqn", 24, false),
+        "DESTROY_CQ" | "QUERY_CQ" | "MODIFY_CQ" => ("cqn", 24, false),
         "CREATE_MKEY" => ("mkey", 24, true),
         "DESTROY_MKEY" | "QUERY_MKEY" => ("mkey", 24, false),
         "CREATE_QP" => ("qpn", 24, true),
