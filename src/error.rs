@@ -55,6 +55,11 @@ pub enum Error {
     },
     /// Other objects still use this one.
     Busy,
+    /// Events of the CQ were taken and not acknowledged.
+    UnackedEvents {
+        /// How many.
+        count: u64,
+    },
     /// An argument is wrong.
     Invalid {
         /// Which one, and what is wrong with it.
@@ -150,7 +155,7 @@ impl Error {
             Self::Timeout { .. } | Self::FirmwareNotReady | Self::NoEvent | Self::Platform(PlatformError::TimedOut) => {
                 errno::ETIMEDOUT
             }
-            Self::Busy => errno::EBUSY,
+            Self::Busy | Self::UnackedEvents { .. } => errno::EBUSY,
             Self::Invalid { .. } => errno::EINVAL,
             Self::Unsupported { .. } | Self::Platform(PlatformError::Unsupported) => errno::EOPNOTSUPP,
             Self::NoMemory | Self::NoPages { .. } | Self::Platform(PlatformError::NoMemory) => errno::ENOMEM,
@@ -225,6 +230,9 @@ impl fmt::Display for Error {
                  pairs and make new ones"
             ),
             Self::Busy => f.write_str("still in use; destroy the objects made from it first"),
+            Self::UnackedEvents { count } => {
+                write!(f, "{count} events of the CQ were taken and not acknowledged; acknowledge them first")
+            }
             Self::Invalid { what } => write!(f, "invalid argument: {what}"),
             Self::Unsupported { what } => write!(f, "not supported: {what}; update the firmware or do without"),
             Self::NoMemory => f.write_str("no memory for the device; free some, or raise the limit on locked memory"),

@@ -11,9 +11,9 @@ use core::ptr::NonNull;
 use mlx5_hw::platform::{Bar, Platform};
 
 use crate::{
-    AccessFlags, AsyncEvent, CompChannel, Completion, Cq, CqInitAttrEx, Device, DeviceAttr, DeviceConfig, Error,
-    ExclusiveCqs, Mr, ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError, Poller, PortAttr, PostError, Qp,
-    QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Wc,
+    AccessFlags, AsyncEvent, CompChannel, Completion, Cq, CqEvent, CqInitAttrEx, Device, DeviceAttr, DeviceConfig,
+    Error, ExclusiveCqs, Mr, ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError, Poller, PortAttr, PostError,
+    Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Wc, WcFlags,
 };
 
 /// `ibv_open_device(3)`. Instead of a device of a list it takes the two traits of a port.
@@ -110,10 +110,47 @@ pub fn dereg_mr(mr: Mr) -> Result<(), Returned<Mr>> {
     mr.dereg()
 }
 
+/// `ibv_create_comp_channel(3)`.
+pub fn create_comp_channel(context: &Device) -> CompChannel {
+    context.create_comp_channel()
+}
+
+/// `ibv_destroy_comp_channel(3)`.
+///
+/// # Errors
+/// As [`CompChannel::destroy`].
+pub fn destroy_comp_channel(channel: CompChannel) -> Result<(), Returned<CompChannel>> {
+    channel.destroy()
+}
+
+/// `ibv_req_notify_cq(3)`.
+///
+/// # Errors
+/// As [`Cq::req_notify`].
+pub fn req_notify_cq(cq: &mut Cq, solicited_only: bool) -> Result<(), Error> {
+    cq.req_notify(solicited_only)
+}
+
+/// `ibv_get_cq_event(3)`, until a time of the platform's clock.
+///
+/// # Errors
+/// As [`CompChannel::get_event`].
+pub fn get_cq_event(channel: &CompChannel, deadline: u64) -> Result<CqEvent, Error> {
+    channel.get_event(deadline)
+}
+
+/// `ibv_ack_cq_events(3)`.
+///
+/// # Errors
+/// As [`Cq::ack_events`].
+pub fn ack_cq_events(cq: &Cq, nevents: u32) -> Result<(), Error> {
+    cq.ack_events(nevents)
+}
+
 /// `ibv_create_cq(3)`.
 ///
 /// # Errors
-/// As [`Device::create_cq`].
+/// As [`Device::create_cq_ex`].
 pub fn create_cq(
     context: &Device,
     cqe: u32,
@@ -121,10 +158,8 @@ pub fn create_cq(
     channel: Option<&CompChannel>,
     comp_vector: u32,
 ) -> Result<Cq, Error> {
-    match channel {
-        None => context.create_cq(cqe, cq_context, comp_vector),
-        Some(channel) => match *channel {},
-    }
+    let wc_flags = WcFlags::STANDARD;
+    context.create_cq_ex(&CqInitAttrEx { cqe, cq_context, channel, comp_vector, wc_flags, ..Default::default() })
 }
 
 /// `ibv_create_cq_ex(3)`.

@@ -29,13 +29,11 @@ mod qp;
 mod sync;
 
 pub use cmdq::CommandCounters;
-pub use cq::{
-    CompChannel, Completion, Cq, CqInitAttrEx, PollAttr, PollError, Poller, SigErr, TmInfo, Wc, WcOpcode, WcStatus,
-};
+pub use cq::{Completion, Cq, CqInitAttrEx, PollAttr, PollError, Poller, SigErr, TmInfo, Wc, WcOpcode, WcStatus};
 pub use device::{Device, DeviceConfig};
 pub use dma::Leaked;
 pub use error::{Error, Failure, Returned};
-pub use events::{AsyncEvent, Element};
+pub use events::{AsyncEvent, CompChannel, CqEvent, Element};
 pub use flags::{AccessFlags, CqInitAttrMask, CreateCqFlags, QpAttrMask, SendFlags, WcFlags, WcResultFlags};
 pub use gid::Gid;
 pub use health::Health;

@@ -157,6 +157,14 @@ unsafe impl Platform for Port {
         self.model.wait(vector, deadline);
     }
 
+    fn wait_any(&self, vectors: u64, deadline: u64) {
+        self.model.wait_any(vectors, deadline);
+    }
+
+    fn pause(&self, until: u64) {
+        self.model.pause(until);
+    }
+
     unsafe fn map(&self, ptr: NonNull<u8>, len: usize) -> Result<u64, PlatformError> {
         // SAFETY: the caller promises what `map` asks for.
         unsafe { self.model.map(ptr, len) }

@@ -12,13 +12,9 @@ use super::{AnyRing, Cq, Shared, rows};
 use crate::device::{Device, DeviceInner};
 use crate::dv::{self, CqeCompLayout};
 use crate::error::Error;
-use crate::events::CqNotice;
+use crate::events::{CompChannel, CqNotice};
 use crate::flags::{CqInitAttrMask, CreateCqFlags, WcFlags};
 use crate::parent_domain::ParentDomain;
-
-/// A completion channel. None can be made yet, so where one may be given there is none.
-#[derive(Clone, Copy, Debug)]
-pub enum CompChannel {}
 
 /// How to create a CQ (`struct ibv_cq_init_attr_ex`; `ibv_create_cq_ex(3)`).
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,7 +23,7 @@ pub struct CqInitAttrEx<'a> {
     pub cqe: u32,
     /// The caller's own; [`Cq::context`] gives it back.
     pub cq_context: u64,
-    /// Where completion events are reported; may be left out.
+    /// Where completion events are taken, of the same device; may be left out.
     pub channel: Option<&'a CompChannel>,
     /// Completion vector for events, below the device's number of them.
     pub comp_vector: u32,
@@ -84,7 +80,7 @@ impl Device {
     /// the entry size, formats that are not exactly one, a layout without compression, an unknown bit in the other `flags`,
     /// padding on a device without it or of 64-byte entries.
     /// What is the kernel's there:
-    /// `Invalid` for a `comp_vector` out of range and for more entries than the device's `max_cqe`;
+    /// `Invalid` for a `comp_vector` out of range, for a channel of another device and for more entries than the device's `max_cqe`;
     /// `Unsupported` for `IGNORE_OVERRUN` without capability `cq_oi`, and for a format with a stride index or a layout without
     /// its capability.
     /// Then `NoMemory` (ENOMEM), what the parent domain's allocator answers, `Invalid` for memory of its that is
@@ -139,7 +135,8 @@ impl Plan {
             }
         };
         dev.track();
-        let notice = Arc::new(CqNotice::new(cqn, attr.cq_context));
+        let place = attr.channel.map(|channel| channel.join(attr.comp_vector, cqn, attr.cq_context));
+        let notice = Arc::new(CqNotice::new(cqn, attr.cq_context, place));
         dev.register_cq(&notice);
         let (rows, reader) = rows::table();
         let shared = Shared {

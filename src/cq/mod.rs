@@ -8,6 +8,7 @@ mod completion;
 mod create;
 mod limits;
 mod memory;
+mod notify;
 mod plan;
 mod poll_error;
 mod poller;
@@ -26,7 +27,7 @@ use mlx5_hw::dbrec::CqDbRec;
 use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced, Ring};
 
 pub use completion::Completion;
-pub use create::{CompChannel, CqInitAttrEx};
+pub use create::CqInitAttrEx;
 pub(crate) use limits::CqLimits;
 use memory::CqMemory;
 pub(crate) use plan::TimeStamps;
@@ -38,7 +39,7 @@ pub use wc::{Wc, WcOpcode, WcStatus};
 
 use crate::device::{DeviceInner, Patience};
 use crate::error::{Error, Returned};
-use crate::events::CqNotice;
+use crate::events::{CqNotice, Place};
 use crate::flags::WcFlags;
 use crate::parent_domain::DomainMember;
 use crate::qp::QpWork;
@@ -231,15 +232,26 @@ impl Cq {
     /// ```
     ///
     /// # Errors
-    /// The CQ comes back, usable as before: `Busy` (EBUSY) while a queue pair is attached; else what the device answers.
+    /// The CQ comes back, usable as before: `Busy` (EBUSY) while a queue pair is attached; `UnackedEvents` (EBUSY) while events
+    /// of it have been taken and not been [acknowledged](Self::ack_events), where C waits; else what the device answers. Events
+    /// that nobody has taken go with the CQ.
     #[expect(clippy::result_large_err, reason = "the CQ itself comes back")]
     pub fn destroy(self) -> Result<(), Returned<Self>> {
         if self.shared.attached.load(Ordering::Acquire) != 0 {
             return Err(Returned::new(self, Error::Busy));
         }
+        let place = self.shared.notice.place();
+        if let Some(Err(count)) = place.map(Place::step_out) {
+            return Err(Returned::new(self, Error::UnackedEvents { count }));
+        }
         match self.shared.destroy(Patience::Full) {
             Ok(()) => Ok(()),
-            Err(error) => Err(Returned::new(self, error)),
+            Err(error) => {
+                if let Some(place) = place {
+                    place.step_in();
+                }
+                Err(Returned::new(self, error))
+            }
         }
     }
 

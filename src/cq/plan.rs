@@ -102,6 +102,9 @@ impl Plan {
         let Some(eqn) = dev.comp_eqn(attr.comp_vector) else {
             return invalid("comp_vector is not below the number of completion vectors");
         };
+        if attr.channel.is_some_and(|channel| !channel.is_of(dev)) {
+            return invalid("a completion channel of another device");
+        }
         if log_size > limits.log_max_size {
             return invalid("cqe is more than the device's max_cqe");
         }

@@ -242,9 +242,8 @@ fn event_queues(control: &Control, caps: &Caps, uar: u32) -> Result<Vec<u32>, Er
     if !caps.general.page_request_disable() {
         eqs.create(control, uar, &plan(Role::Pages, PAGES_ENTRIES, EventType::PAGE_REQUEST.bit()))?;
     }
-    let shared = control.config.interrupts <= 1;
-    let vector = |i| if shared { 0 } else { 1 + i % (control.config.interrupts - 1) };
-    let completion = |i| Plan { vector: vector(i), ..plan(Role::Completion, COMPLETION_ENTRIES, 0) };
+    let completion =
+        |i| Plan { vector: control.config.interrupt_of(i), ..plan(Role::Completion, COMPLETION_ENTRIES, 0) };
     (0..wanted).map(|i| eqs.create(control, uar, &completion(i))).collect()
 }
 

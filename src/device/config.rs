@@ -73,7 +73,7 @@ pub struct DeviceConfig {
     /// Number of completion event queues. Default 1.
     pub completion_vectors: u32,
     /// Number of interrupt vectors that the platform serves. With one, which is the default, all event queues share
-    /// vector 0; with more, completion event queues use those from 1 on.
+    /// vector 0; with more, completion event queues use those from 1 on, in turns. Of more than 64 the first 64 are used.
     pub interrupts: u32,
     /// Most 4 KiB pages the firmware may have at a time. Default 2^18, 1 GiB.
     pub max_pages: u32,
@@ -103,6 +103,16 @@ impl DeviceConfig {
     /// The defaults for a function with this PCI device id.
     pub fn new(device_id: u16) -> Self {
         Self { device_id, ..Self::default() }
+    }
+
+    /// The interrupt vector of the event queue of a completion vector.
+    pub(crate) const fn interrupt_of(&self, comp_vector: u32) -> u32 {
+        // `Platform::wait_any` knows 64.
+        match self.interrupts {
+            0 | 1 => 0,
+            2..64 => 1 + comp_vector % (self.interrupts - 1),
+            _ => 1 + comp_vector % 63,
+        }
     }
 
     /// Whether the function is a virtual one, by its device id.

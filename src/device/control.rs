@@ -16,12 +16,12 @@ use crate::cmdq::CommandQueue;
 use crate::dma::{Leaked, Port};
 use crate::eq::EventQueues;
 use crate::error::{Error, Failure, WaitingFor};
-use crate::events::Events;
+use crate::events::{Events, Listeners, NAP};
 use crate::health::{self, Watch};
 use crate::pages::Pages;
 
-/// Longest sleep for an interrupt, in nanoseconds: it may have gone to another thread, or be lost.
-const NAP: u64 = 1_000_000;
+/// The interrupt vector of all event queues but those of completions, as a set of them.
+pub(super) const INTERRUPT: u64 = 1 << 0;
 
 /// How long a command may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,7 @@ pub(crate) struct Control {
     pub(crate) pages: Pages,
     pub(crate) watch: Watch,
     pub(crate) events: Events,
+    pub(crate) listeners: Listeners,
     steps: Mutex<Steps>,
     /// No wait lasts beyond this time of the platform's clock.
     limit: AtomicU64,
@@ -63,6 +64,7 @@ impl Control {
             pages: Pages::default(),
             watch: Watch::default(),
             events: Events::default(),
+            listeners: Listeners::default(),
             steps: Mutex::default(),
             limit: AtomicU64::new(u64::MAX),
             closed: AtomicBool::new(false),
@@ -96,12 +98,12 @@ impl Control {
     }
 
     /// Why the device counts as failed.
-    pub(super) fn failure(&self) -> Option<Failure> {
+    pub(crate) fn failure(&self) -> Option<Failure> {
         *self.failed.lock()
     }
 
     /// From now on the device counts as failed; the first reason stands.
-    pub(super) fn fail(&self, why: Failure) {
+    pub(crate) fn fail(&self, why: Failure) {
         let mut failed = self.failed.lock();
         if failed.is_none() {
             *failed = Some(why);
@@ -203,12 +205,7 @@ impl Control {
 
     /// Waits until `ready` gives something, serving events meanwhile; `None` when the deadline has passed. `ready` is
     /// told whether this is the last time it is asked.
-    pub(super) fn wait<T>(
-        &self,
-        deadline: u64,
-        pages: bool,
-        ready: impl Fn(bool) -> Option<T>,
-    ) -> Result<Option<T>, Failure> {
+    fn wait<T>(&self, deadline: u64, pages: bool, ready: impl Fn(bool) -> Option<T>) -> Result<Option<T>, Failure> {
         loop {
             let now = self.port.platform().now();
             let last = now >= deadline;
@@ -228,7 +225,7 @@ impl Control {
     }
 
     /// Looks at the firmware's health, if it is time to.
-    pub(super) fn look(&self) {
+    pub(crate) fn look(&self) {
         if let Err(why) = self.watch.check(&self.port, self.port.platform().now()) {
             self.fail(why);
         }
@@ -244,14 +241,14 @@ impl Control {
 
     fn idle(&self, until: u64) {
         if self.queue.events() {
-            self.port.platform().wait(0, until);
+            self.listeners.lead(INTERRUPT).sleep(self.port.platform(), until, NAP);
         } else {
             self.port.platform().relax();
         }
     }
 
     /// Takes the events that have come and serves page requests, for no longer than a command may take.
-    pub(super) fn service(&self) {
+    pub(crate) fn service(&self) {
         self.serve(false, self.deadline(self.config.timeouts.command));
     }
 

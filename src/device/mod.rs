@@ -133,6 +133,11 @@ impl Device {
         self.inner.control.failure()
     }
 
+    /// The time of the platform's clock, in nanoseconds: what deadlines are times of. It never goes back.
+    pub fn now(&self) -> u64 {
+        self.inner.port().platform().now()
+    }
+
     /// Serves the firmware's page requests and takes events. Commands do that while they wait; a program that runs none
     /// for long calls this now and then, or when interrupt vector 0 has fired.
     pub fn service(&self) {
@@ -148,11 +153,7 @@ impl Device {
     /// [`DeviceFatal`](AsyncEvent::DeviceFatal) has been taken: nothing more comes.
     pub fn get_async_event(&self, deadline: u64) -> Result<AsyncEvent, Error> {
         let control = &self.inner.control;
-        match control.wait(deadline, false, |_| control.events.next()) {
-            Ok(event) => event.ok_or(Error::NoEvent),
-            // It failed just now, or had before: its last event tells.
-            Err(why) => control.events.next().ok_or(Error::Failed { why, command: None, sent: false }),
-        }
+        control.await_event(deadline, || control::INTERRUPT, || control.events.next())
     }
 
     /// The oldest asynchronous event that nobody has taken yet, without waiting (`ibv_get_async_event(3)` on a descriptor that
@@ -245,6 +246,26 @@ impl DeviceInner {
     /// Number of the completion event queue of a vector.
     pub(crate) fn comp_eqn(&self, vector: u32) -> Option<u32> {
         self.made.completion_eqns.get(vector as usize).copied()
+    }
+
+    /// The interrupt that the completion event queue of a vector raises.
+    pub(crate) fn comp_interrupt(&self, vector: u32) -> u32 {
+        self.control.config.interrupt_of(vector)
+    }
+
+    /// Takes the events that are there, and does nothing else.
+    pub(crate) fn take_events(&self) {
+        self.control.take_events();
+    }
+
+    /// Waits for an event, see [`Control::await_event`].
+    pub(crate) fn await_event<T>(
+        &self,
+        deadline: u64,
+        vectors: impl Fn() -> u64,
+        ready: impl FnMut() -> Option<T>,
+    ) -> Result<T, Error> {
+        self.control.await_event(deadline, vectors, ready)
     }
 
     /// Number of completion vectors.

@@ -4,8 +4,11 @@
 //! takes what waits in them and then looks has missed nothing.
 
 mod async_event;
+mod channel;
+mod line;
 mod notice;
 mod registry;
+mod wait;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -14,9 +17,13 @@ use mlx5_hw::eqe::Event;
 use spin::Mutex;
 
 pub use async_event::{AsyncEvent, Element};
+pub use channel::CompChannel;
+pub use line::CqEvent;
+pub(crate) use line::Place;
 pub(crate) use notice::CqNotice;
 use registry::Registry;
 pub(crate) use registry::{Kind, Ticket};
+pub(crate) use wait::{Listeners, NAP};
 
 use crate::error::Failure;
 
@@ -61,7 +68,13 @@ impl Events {
         match *event {
             Event::Command { .. } => state.counters.commands += 1,
             Event::PageRequest { ec_function: false, release_all: false, .. } => state.counters.page_requests += 1,
-            Event::Completion { .. } => state.counters.completions += 1,
+            Event::Completion { cqn } => {
+                state.counters.completions += 1;
+                match state.registry.cq(cqn) {
+                    Some(notice) => notice.completion(),
+                    None => state.counters.unknown += 1,
+                }
+            }
             // The driver never allows the firmware to ask in these ways.
             Event::PageRequest { .. } => state.counters.unknown += 1,
             _ => state.on_other(event),

@@ -51,4 +51,12 @@ unsafe impl Platform for Poor {
     fn wait(&self, vector: u32, deadline: u64) {
         self.model.wait(vector, deadline);
     }
+
+    fn wait_any(&self, vectors: u64, deadline: u64) {
+        self.model.wait_any(vectors, deadline);
+    }
+
+    fn pause(&self, until: u64) {
+        self.model.pause(until);
+    }
 }

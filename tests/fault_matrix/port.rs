@@ -73,6 +73,16 @@ impl Port {
         }
     }
 
+    /// Yields, if waiting is to let no time pass.
+    fn held(&self) -> bool {
+        let hold = self.hold.load(Ordering::Relaxed);
+        let held = hold != 0 && self.model.commands().len() < hold;
+        if held {
+            std::thread::yield_now();
+        }
+        held
+    }
+
     pub fn open(&self, function: Function) -> Result<Device, Error> {
         let mut config = DeviceConfig::new(function.device_id);
         config.timeouts.command = COMMAND;
@@ -141,11 +151,14 @@ unsafe impl Platform for Port {
     }
 
     fn wait(&self, vector: u32, deadline: u64) {
-        let hold = self.hold.load(Ordering::Relaxed);
-        if hold != 0 && self.model.commands().len() < hold {
-            std::thread::yield_now();
-        } else {
+        if !self.held() {
             self.model.wait(vector, deadline);
+        }
+    }
+
+    fn pause(&self, until: u64) {
+        if !self.held() {
+            self.model.pause(until);
         }
     }
 }

@@ -32,7 +32,22 @@ pub struct Port {
     pub stuck: Arc<AtomicBool>,
     /// Memory ranges mapped and not unmapped.
     pub mapped: Arc<Mutex<Vec<(u64, usize)>>>,
+    /// 32-bit register writes: doorbells of event queues and of the command queue.
+    pub writes32: Arc<AtomicU64>,
+    /// Waits for interrupts.
+    pub waits: Arc<AtomicU64>,
+    /// The interrupts that were waited for, a bit each.
+    pub vectors: Arc<AtomicU64>,
+    /// What becomes of interrupts: they are heard (0), [`LOST`], or there are [`NONE`].
+    pub interrupts: Arc<AtomicU64>,
+    /// Waits without an interrupt.
+    pub pauses: Arc<AtomicU64>,
 }
+
+/// No wait hears of an interrupt.
+pub const LOST: u64 = 1;
+/// The platform has no interrupts.
+pub const NONE: u64 = 2;
 
 impl Port {
     pub fn new(config: ModelConfig) -> Self {
@@ -46,6 +61,11 @@ impl Port {
             no_reset: Arc::default(),
             stuck: Arc::default(),
             mapped: Arc::default(),
+            writes32: Arc::default(),
+            waits: Arc::default(),
+            vectors: Arc::default(),
+            interrupts: Arc::default(),
+            pauses: Arc::default(),
         }
     }
 
@@ -101,7 +121,29 @@ unsafe impl Platform for Port {
     }
 
     fn wait(&self, vector: u32, deadline: u64) {
-        self.model.wait(vector, deadline);
+        self.wait_any(1 << vector, deadline);
+    }
+
+    fn wait_any(&self, vectors: u64, deadline: u64) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.vectors.fetch_or(vectors, Ordering::Relaxed);
+        match self.interrupts.load(Ordering::Relaxed) {
+            LOST => {
+                self.model.pause(deadline);
+                self.model.wait_any(vectors, 0);
+            }
+            NONE => self.model.relax(),
+            _ => self.model.wait_any(vectors, deadline),
+        }
+    }
+
+    fn pause(&self, until: u64) {
+        self.pauses.fetch_add(1, Ordering::Relaxed);
+        self.model.pause(until);
+    }
+
+    fn wall_clock(&self) -> Option<u64> {
+        self.model.wall_clock()
     }
 
     unsafe fn map(&self, ptr: NonNull<u8>, len: usize) -> Result<u64, PlatformError> {
@@ -140,6 +182,7 @@ unsafe impl Bar for Port {
     }
 
     fn write32(&self, offset: usize, value: u32) {
+        self.writes32.fetch_add(1, Ordering::Relaxed);
         self.model.write32(offset, value);
     }
 
@@ -157,6 +200,10 @@ pub fn open() -> (Port, Device) {
 
 pub fn open_with(config: ModelConfig) -> (Port, Device) {
     let device = DeviceConfig::new(config.device_id);
+    open_config(config, device)
+}
+
+pub fn open_config(config: ModelConfig, device: DeviceConfig) -> (Port, Device) {
     let port = Port::new(config);
     let dev = Device::open(port.clone(), port.clone(), device).expect("the model comes up");
     (port, dev)
@@ -247,7 +294,11 @@ pub fn pair() -> Pair {
 }
 
 pub fn pair_with(config: ModelConfig, cqe: u32, cap: QpCap, make: impl Fn(&Device, u32) -> Cq) -> Pair {
-    let (port, dev) = open_with(config);
+    pair_on(open_with(config), cqe, cap, make)
+}
+
+pub fn pair_on(opened: (Port, Device), cqe: u32, cap: QpCap, mut make: impl FnMut(&Device, u32) -> Cq) -> Pair {
+    let (port, dev) = opened;
     let pd = dev.alloc_pd().expect("a PD");
     let cq = [make(&dev, cqe), make(&dev, cqe)];
     let mut qp = [create_qp(&pd, &cq[0], &cq[0], cap), create_qp(&pd, &cq[1], &cq[1], cap)];

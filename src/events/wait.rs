@@ -1,0 +1,96 @@
+//! Waiting for events: who listens to which interrupt.
+//!
+//! An interrupt wakes one thread. If two listened to the same one, it could wake the one that it does not concern. So a
+//! vector has at most one *leader*, who sleeps until its interrupt comes; others who wait for something on that vector let
+//! short naps pass and look. The leader takes the events of all queues when it wakes, whomever they concern, and they
+//! find theirs where it belongs.
+//!
+//! A leader looks once more after it has become one, and then sleeps: an event that it did not find comes with an interrupt that
+//! nobody else takes. Without that a wake-up could be lost to the leader before it, who took the interrupt, delivered
+//! the event and left.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use mlx5_hw::platform::Platform;
+
+use crate::device::Control;
+use crate::error::Error;
+
+/// How long one waits who does not lead, in nanoseconds, before looking again.
+pub(crate) const NAP: u64 = 1_000_000;
+/// Longest sleep of a leader, in nanoseconds: an interrupt may be lost.
+const SLEEP: u64 = 100_000_000;
+
+/// The interrupt vectors that somebody listens to: bit n for vector n.
+#[derive(Default)]
+pub(crate) struct Listeners(AtomicU64);
+
+/// The vectors that somebody listens to now, for as long as this lives.
+pub(crate) struct Lead<'a> {
+    listeners: &'a Listeners,
+    wanted: u64,
+    mine: u64,
+}
+
+impl Listeners {
+    /// Begins to listen to those of `vectors` that nobody listens to.
+    pub(crate) fn lead(&self, vectors: u64) -> Lead<'_> {
+        // Acquire: what the leader before wrote and read comes before what this one looks at.
+        let mine = vectors & !self.0.fetch_or(vectors, Ordering::AcqRel);
+        Lead { listeners: self, wanted: vectors, mine }
+    }
+}
+
+impl Lead<'_> {
+    /// Sleeps until one of the interrupts comes, or the time is `until`, or it is time to look again: after `longest`
+    /// nanoseconds, or a nap for the sake of vectors that others listen to.
+    pub(crate) fn sleep(&self, platform: &dyn Platform, until: u64, longest: u64) {
+        let longest = if self.mine == self.wanted { longest } else { longest.min(NAP) };
+        let until = until.min(platform.now().saturating_add(longest));
+        match self.mine {
+            0 => platform.pause(until),
+            vectors => platform.wait_any(vectors, until),
+        }
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.listeners.0.fetch_and(!self.mine, Ordering::AcqRel);
+    }
+}
+
+impl Control {
+    /// Waits until `ready` gives something, and looks for it before anything else. It is asked each time that the events
+    /// which are there have been taken; one that it waits for comes with one of the interrupts `vectors`, which is asked
+    /// again before each sleep. The firmware's page requests are served meanwhile.
+    ///
+    /// # Errors
+    /// `NoEvent` at `deadline`, `Failed` when the device has.
+    pub(crate) fn await_event<T>(
+        &self,
+        deadline: u64,
+        vectors: impl Fn() -> u64,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> Result<T, Error> {
+        loop {
+            // Before it leads: page commands wait themselves.
+            self.service();
+            let lead = self.listeners.lead(vectors());
+            self.take_events();
+            if let Some(value) = ready() {
+                return Ok(value);
+            }
+            let now = self.port.platform().now();
+            if now >= deadline {
+                return Err(Error::NoEvent);
+            }
+            self.look();
+            if let Some(why) = self.failure() {
+                // That may be what was waited for.
+                return ready().ok_or(Error::Failed { why, command: None, sent: false });
+            }
+            lead.sleep(self.port.platform(), deadline, SLEEP);
+        }
+    }
+}

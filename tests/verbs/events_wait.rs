@@ -1,0 +1,299 @@
+//! Sleeping until an event comes: deadlines, interrupts, and what else is done meanwhile.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::events::{ETIMEDOUT, MS, SECOND, channel_pair, context, cq_on, end, pair_on_channel};
+use crate::support::{LOST, NONE, close, open, open_config};
+use mlx5::{DeviceConfig, Error, Failure, SendFlags};
+use mlx5_model::{DataFault, Effect, Fault, Match, ModelConfig};
+
+/// A config with so many completion vectors and interrupts.
+fn vectors(completion_vectors: u32, interrupts: u32) -> DeviceConfig {
+    let mut config = DeviceConfig::default();
+    (config.completion_vectors, config.interrupts) = (completion_vectors, interrupts);
+    config
+}
+
+#[test]
+fn a_wait_without_events_ends_at_its_deadline() {
+    let (port, dev) = open();
+    let channel = dev.create_comp_channel();
+    let cq = cq_on(&dev, &channel, 7, 0, 0);
+    for wait in [0, 1, MS, 7 * SECOND] {
+        let (begun, deadline) = (dev.now(), dev.now() + wait);
+        let error = channel.get_event(deadline).unwrap_err();
+        assert_eq!((error, error.errno()), (Error::NoEvent, ETIMEDOUT));
+        let late = dev.now().saturating_sub(deadline);
+        assert!(dev.now() - begun >= wait && late < MS, "{wait} ns: {late} ns late");
+    }
+    assert_eq!(channel.get_event(0), Err(Error::NoEvent), "a time that is over");
+    drop((cq, channel));
+    close(&port, dev);
+}
+
+/// It sleeps in long stretches, asks the device for nothing and tells it nothing.
+#[test]
+fn an_idle_wait_rings_no_doorbell_and_looks_ten_times_a_second() {
+    let (port, dev) = open_config(ModelConfig::default(), vectors(4, 5));
+    let channel = dev.create_comp_channel();
+    let mut cqs: Vec<_> = (0..4).map(|vector| cq_on(&dev, &channel, 7, 0, vector)).collect();
+    cqs[2].req_notify(false).unwrap();
+    let counts = || [&port.doorbells, &port.writes32, &port.waits, &port.pauses].map(|n| n.load(Relaxed));
+    let before = counts();
+    assert_eq!(channel.get_event(dev.now() + 10 * SECOND), Err(Error::NoEvent));
+    let made: Vec<u64> = counts().iter().zip(before).map(|(after, before)| after - before).collect();
+    assert_eq!((made[0], made[1], made[3]), (0, 0, 0), "doorbells of CQs and of event queues, naps");
+    assert!((100..110).contains(&made[2]), "{} waits in ten seconds", made[2]);
+    drop((cqs, channel));
+    close(&port, dev);
+}
+
+#[test]
+fn a_wait_that_finds_an_event_does_not_sleep() {
+    let (channel, mut pair) = channel_pair();
+    pair.cq[1].req_notify(false).unwrap();
+    pair.post(1, SendFlags::empty());
+    let waits = pair.port.waits.load(Relaxed);
+    assert_eq!(channel.get_event(0).map(|event| event.context), Ok(101), "also when it is too late to wait");
+    assert_eq!(pair.port.waits.load(Relaxed), waits);
+    pair.cq[1].ack_events(1).unwrap();
+    pair.poll(0, 1);
+    pair.poll(1, 1);
+    end(channel, pair);
+}
+
+/// An event that comes later ends the sleep when it comes.
+#[test]
+fn a_wait_ends_when_the_event_comes() {
+    for device in [vectors(1, 1), vectors(1, 2), vectors(1, 80)] {
+        let (channel, mut pair) = pair_on_channel(device);
+        pair.port.model.inject_data(DataFault::LateCqe { ns: 30 * SECOND }, 0);
+        pair.arm(false);
+        pair.post(1, SendFlags::empty());
+        let first = channel.get_event(u64::MAX).unwrap();
+        let begun = pair.dev.now();
+        let second = channel.get_event(u64::MAX).unwrap();
+        let took = pair.dev.now() - begun;
+        assert_ne!(first.cqn, second.cqn);
+        assert!((29 * SECOND..=30 * SECOND + MS).contains(&took), "{took} ns");
+        pair.ack();
+        pair.poll(0, 1);
+        pair.poll(1, 1);
+        end(channel, pair);
+    }
+}
+
+/// The event queue of completion vector n raises interrupt 1 + n, and a channel listens to those of its CQs.
+#[test]
+fn a_channel_listens_to_the_vectors_of_its_cqs() {
+    // Vectors, interrupts; completion vectors of the CQs on the channel; interrupts that it listens to.
+    type Row<'a> = (u32, u32, &'a [u32], u64);
+    let table: [Row<'_>; 8] = [
+        (4, 5, &[0], 1 << 1),
+        (4, 5, &[3], 1 << 4),
+        (4, 5, &[0, 2, 2], 1 << 1 | 1 << 3),
+        (4, 3, &[2], 1 << 1),
+        (4, 3, &[2, 3], 1 << 1 | 1 << 2),
+        (4, 1, &[0, 1, 2, 3], 1 << 0),
+        (4, 0, &[0, 1], 1 << 0),
+        (27, 1000, &[26], 1 << 27),
+    ];
+    for (completion, interrupts, on, listens) in table {
+        let (port, dev) = open_config(ModelConfig::default(), vectors(completion, interrupts));
+        let (channel, elsewhere) = (dev.create_comp_channel(), dev.create_comp_channel());
+        let cqs: Vec<_> = on.iter().map(|vector| cq_on(&dev, &channel, 7, 0, *vector)).collect();
+        let other = cq_on(&dev, &elsewhere, 7, 0, 1);
+        port.vectors.store(0, Relaxed);
+        channel.get_event(dev.now() + SECOND).unwrap_err();
+        assert_eq!(port.vectors.load(Relaxed), listens, "vectors {on:?} of {completion}, {interrupts} interrupts");
+        drop(cqs);
+        let (waits, pauses) = (port.waits.load(Relaxed), port.pauses.load(Relaxed));
+        channel.get_event(dev.now() + SECOND).unwrap_err();
+        assert_eq!((port.waits.load(Relaxed), port.pauses.load(Relaxed)), (waits, pauses + 10), "no CQ, no interrupt");
+        drop((other, channel, elsewhere));
+        close(&port, dev);
+    }
+}
+
+/// Events of CQs on several completion vectors come to one channel, whatever interrupts there are.
+#[test]
+fn events_of_all_vectors_come_to_one_channel() {
+    for interrupts in [1, 2, 3, 5, 9] {
+        let (port, dev) = open_config(ModelConfig::default(), vectors(4, interrupts));
+        let channel = dev.create_comp_channel();
+        let cqs: Vec<_> = (0..4).map(|vector| cq_on(&dev, &channel, 7, vector.into(), vector)).collect();
+        let mut eqns: Vec<u32> = cqs.iter().map(|cq| context(&dev, cq).c_eqn()).collect();
+        for (cq, eqn) in cqs.iter().zip(&eqns) {
+            port.model.inject(Fault::StrayCompletionEvent { eqn: *eqn, cqn: cq.cqn() });
+        }
+        let mut seen: Vec<u64> = (0..4).map(|_| channel.get_event(0).unwrap().context).collect();
+        seen.sort();
+        assert_eq!(seen, [0, 1, 2, 3]);
+        eqns.sort();
+        eqns.dedup();
+        assert_eq!(eqns.len(), 4, "an event queue each");
+        cqs.iter().for_each(|cq| cq.ack_events(1).unwrap());
+        drop((cqs, channel));
+        close(&port, dev);
+    }
+}
+
+#[test]
+fn a_lost_interrupt_costs_a_tenth_of_a_second_and_no_event() {
+    let (channel, mut pair) = channel_pair();
+    pair.port.interrupts.store(LOST, Relaxed);
+    for round in 0..3 {
+        pair.port.model.inject_data(DataFault::LateCqe { ns: 5 * SECOND }, 1);
+        pair.arm(false);
+        pair.post(round, SendFlags::empty());
+        let begun = pair.dev.now();
+        for _ in 0..2 {
+            channel.get_event(u64::MAX).unwrap();
+        }
+        let took = pair.dev.now() - begun;
+        assert!((5 * SECOND..=5 * SECOND + 101 * MS).contains(&took), "{took} ns");
+        pair.ack();
+        pair.poll(0, 1);
+        pair.poll(1, 1);
+    }
+    pair.port.interrupts.store(0, Relaxed);
+    end(channel, pair);
+}
+
+/// The polled variant: a port without interrupts.
+#[test]
+fn without_interrupts_waiting_looks_again_and_again() {
+    let (channel, mut pair) = channel_pair();
+    pair.port.interrupts.store(NONE, Relaxed);
+    pair.port.model.inject_data(DataFault::LateCqe { ns: 50 * MS }, 1);
+    pair.arm(false);
+    pair.post(1, SendFlags::empty());
+    channel.get_event(u64::MAX).unwrap();
+    channel.get_event(u64::MAX).unwrap();
+    assert_eq!(channel.get_event(pair.dev.now() + SECOND), Err(Error::NoEvent));
+    pair.ack();
+    pair.poll(0, 1);
+    pair.poll(1, 1);
+    end(channel, pair);
+}
+
+/// Commands take the events of all queues while they wait, and lose none.
+#[test]
+fn events_that_a_command_took_are_there_afterwards() {
+    let (channel, mut pair) = channel_pair();
+    pair.port.model.inject_data(DataFault::LateCqe { ns: 3 * MS }, 1);
+    pair.arm(false);
+    pair.post(1, SendFlags::empty());
+    let completions = pair.dev.event_counters().completions;
+    pair.port.model.inject(Fault::Command { at: Match::Opcode(0x800), effect: Effect::Late(20 * MS) });
+    pair.dev.alloc_pd().unwrap().dealloc().map_err(|e| e.error).unwrap();
+    assert_eq!(pair.dev.event_counters().completions, completions + 2, "taken by the command");
+    let mut seen = [channel.get_event(0), channel.get_event(0)].map(|event| event.unwrap().context);
+    seen.sort();
+    assert_eq!(seen, [100, 101]);
+    pair.ack();
+    pair.poll(0, 1);
+    pair.poll(1, 1);
+    end(channel, pair);
+}
+
+#[test]
+fn page_requests_are_served_while_an_event_is_waited_for() {
+    for interrupts in [1, 2] {
+        let (port, dev) = open_config(ModelConfig::default(), vectors(1, interrupts));
+        let channel = dev.create_comp_channel();
+        let cq = cq_on(&dev, &channel, 7, 0, 0);
+        let pages = port.model.firmware_pages();
+        port.model.inject(Fault::PageRequest(5));
+        channel.get_event(dev.now() + SECOND).unwrap_err();
+        assert_eq!((port.model.firmware_pages(), dev.page_counters().requests), (pages + 5, 1));
+        drop((cq, channel));
+        close(&port, dev);
+    }
+}
+
+#[test]
+fn waiting_ends_when_the_device_fails_after_the_events_that_came_before() {
+    let (channel, mut pair) = channel_pair();
+    pair.cq[1].req_notify(false).unwrap();
+    pair.post(1, SendFlags::empty());
+    pair.port.model.inject(Fault::Removed);
+    assert_eq!(channel.get_event(u64::MAX).map(|event| event.context), Ok(101));
+    let begun = pair.dev.now();
+    let error = channel.get_event(u64::MAX).unwrap_err();
+    assert_eq!(error, Error::Failed { why: Failure::Gone, command: None, sent: false });
+    assert!(pair.dev.now() - begun < SECOND);
+    assert_eq!(pair.cq[0].wait(u64::MAX), Ok(()), "a completion is there");
+    pair.poll(0, 1);
+    assert_eq!(pair.cq[0].wait(u64::MAX), Err(error));
+    assert_eq!(channel.try_get_event(), None);
+}
+
+#[test]
+fn asking_without_waiting_does_not_wait() {
+    let (channel, pair) = channel_pair();
+    let counts =
+        || [&pair.port.doorbells, &pair.port.writes32, &pair.port.waits, &pair.port.pauses].map(|n| n.load(Relaxed));
+    let before = (counts(), pair.dev.now());
+    for _ in 0..100 {
+        assert_eq!(channel.try_get_event(), None);
+    }
+    assert_eq!(counts(), before.0);
+    assert!(pair.dev.now() - before.1 < MS);
+    end(channel, pair);
+}
+
+/// The convenience: whatever comes when, it returns when there is something to poll, and leaves no event unacknowledged.
+#[test]
+fn waiting_for_a_cq_returns_when_there_is_something_to_poll() {
+    let (channel, mut pair) = channel_pair();
+    let deadline = pair.dev.now() + SECOND;
+    assert_eq!(pair.cq[1].wait(deadline), Err(Error::NoEvent));
+    // Already there: nothing is asked for.
+    pair.post(1, SendFlags::empty());
+    let doorbells = pair.port.doorbells.load(Relaxed);
+    assert_eq!(pair.cq[0].wait(0), Ok(()));
+    assert_eq!(pair.port.doorbells.load(Relaxed), doorbells);
+    pair.poll(0, 1);
+    pair.poll(1, 1);
+    // Of the wait before an event is still on its way: it is taken, and more is waited for.
+    for round in 0..5 {
+        pair.port.model.inject_data(DataFault::LateCqe { ns: SECOND }, 0);
+        pair.post(round, SendFlags::empty());
+        let begun = pair.dev.now();
+        assert_eq!(pair.cq[1].wait(u64::MAX), Ok(()));
+        assert!((SECOND..SECOND + MS).contains(&(pair.dev.now() - begun)));
+        pair.poll(0, 1);
+        pair.poll(1, 1);
+    }
+    end(channel, pair);
+}
+
+#[test]
+fn waiting_for_a_cq_leaves_the_events_of_others() {
+    let (channel, mut pair) = channel_pair();
+    pair.cq[0].req_notify(false).unwrap();
+    pair.port.model.inject_data(DataFault::LateCqe { ns: SECOND }, 0);
+    pair.post(1, SendFlags::empty());
+    assert_eq!(pair.cq[1].wait(u64::MAX), Ok(()));
+    assert_eq!(channel.get_event(0).map(|event| event.context), Ok(100));
+    assert_eq!(channel.get_event(0), Err(Error::NoEvent));
+    pair.cq[0].ack_events(1).unwrap();
+    pair.poll(0, 1);
+    pair.poll(1, 1);
+    end(channel, pair);
+}
+
+/// What an error cost is nothing: the next wait goes on.
+#[test]
+fn a_wait_for_a_cq_that_timed_out_is_gone_on_with() {
+    let (channel, mut pair) = channel_pair();
+    pair.port.model.inject_data(DataFault::LateCqe { ns: SECOND }, 0);
+    pair.post(1, SendFlags::empty());
+    let begun = pair.dev.now();
+    while pair.cq[1].wait(pair.dev.now() + 100 * MS) == Err(Error::NoEvent) {}
+    assert!((SECOND..SECOND + MS).contains(&(pair.dev.now() - begun)));
+    pair.poll(0, 1);
+    pair.poll(1, 1);
+    end(channel, pair);
+}
