@@ -8,6 +8,7 @@ mod hca;
 mod mkey;
 mod pages;
 mod qp;
+mod qp_fields;
 mod reject;
 mod reserved;
 mod ring;

@@ -1,57 +1,23 @@
 //! Queue pairs: creation, the state machine, destruction.
 
 use super::Reject;
+use super::qp_fields::{self, Taken};
 use super::ring::{check_buffer, check_record};
 use crate::bytes::{be24, be32, bits, put_bits, put64};
 use crate::data;
 use crate::device::Device;
-use crate::objects::{Qp, QpState, ScatterToCqe, TS_REAL_TIME};
+use crate::objects::{Qp, QpState, ScatterToCqe, Service, TS_REAL_TIME};
 
 type Done = Result<(), Reject>;
-
-/// Ranges of bits of a context: first bit, bits.
-type Fields = &'static [(usize, usize)];
 
 /// Bytes before the queue pair's context in the commands that carry one, and behind its end.
 const CONTEXT: core::ops::Range<usize> = 0x18..0x100;
 
-/// Service type RC.
-const RC: u8 = 0;
 /// `rq_type`: an own receive queue; none.
 const RQ_OWN: u8 = 0;
 const RQ_NONE: u8 = 3;
 /// `pm_state` migrated: there is no alternate path.
 const MIGRATED: u64 = 3;
-
-/// Bits of `opt_param_mask` that a transition may name, with what they cover.
-const OPT_ACCESS: [(u32, Fields); 3] = [
-    (1 << 1, &[(0x92 * 8, 1)]),                        // RRE
-    (1 << 2, &[(0x92 * 8 + 2, 1), (0x91 * 8 + 4, 4)]), // RAE, with atomic_mode
-    (1 << 3, &[(0x92 * 8 + 1, 1)]),                    // RWE
-];
-const OPT_PKEY: (u32, Fields) = (1 << 4, &[(0x1a * 8, 16)]);
-const OPT_RNR_TIMEOUT: (u32, Fields) = (1 << 6, &[(0x94 * 8 + 3, 5)]);
-const OPT_PM_STATE: (u32, Fields) = (1 << 10, &[(2 * 8 + 3, 2)]);
-const OPT_LAG: (u32, Fields) = (1 << 15, &[(4, 4)]);
-const OPT_COUNTER_SET: (u32, Fields) = (1 << 25, &[(0xc * 8, 8)]);
-
-/// What RST2INIT takes: pm_state, pkey_index, vhca_port_num, rre, rwe, rae and atomic_mode.
-const INIT_FIELDS: Fields = &[(2 * 8 + 3, 2), (0x1a * 8, 16), (0x3d * 8, 8), (0x91 * 8 + 4, 4), (0x92 * 8, 3)];
-/// What INIT2RTR takes: mtu and log_msg_max, remote_qpn, the primary path, log_rra_max, min_rnr_nak, next_rcv_psn. The
-/// partition key and the port were told before.
-const RTR_FIELDS: Fields = &[
-    (0x8 * 8, 8),
-    (0x15 * 8, 24),
-    (0x18 * 8, 16),
-    (0x1c * 8, 33 * 8),
-    (0x3e * 8, 6 * 8),
-    (0x91 * 8, 3),
-    (0x94 * 8 + 3, 5),
-    (0x95 * 8, 24),
-];
-/// What RTR2RTS takes: log_ack_req_freq, log_sra_max, retry_count, rnr_retry, next_send_psn, ack_timeout.
-const RTS_FIELDS: Fields =
-    &[(0x20 * 8, 5), (0x70 * 8, 4), (0x71 * 8, 3), (0x71 * 8 + 5, 3), (0x72 * 8, 3), (0x79 * 8, 24)];
 
 pub(super) fn create(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done {
     let qp = Qp::decode(&input[CONTEXT], &input[0x110..]);
@@ -66,9 +32,7 @@ pub(super) fn create(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done 
 
 fn check(dev: &Device, qp: &Qp) -> Done {
     let caps = &dev.hca.caps;
-    if qp.st != RC {
-        return Err(Reject::QpService);
-    }
+    let service = qp.service().ok_or(Reject::QpService)?;
     if qp.rq_type != RQ_OWN && qp.rq_type != RQ_NONE {
         return Err(Reject::QpReceiveType);
     }
@@ -97,6 +61,7 @@ fn check(dev: &Device, qp: &Qp) -> Done {
     check_clock(dev, qp)?;
     check_scatter_to_cqe(dev, qp.scatter_req, qp.cqn_send)?;
     check_scatter_to_cqe(dev, qp.scatter_res, qp.cqn_recv)?;
+    check_scatter_service(qp, service)?;
     check_path_state(qp)
 }
 
@@ -125,9 +90,24 @@ fn check_scatter_to_cqe(dev: &Device, wish: ScatterToCqe, cqn: u32) -> Done {
     if wish == ScatterToCqe::Data64 && small { Err(Reject::QpScatterEntry) } else { Ok(()) }
 }
 
+/// Only reliable connections have answers, and the header in front of a datagram has no place in a completion: Linux asks
+/// for neither.
+fn check_scatter_service(qp: &Qp, service: Service) -> Done {
+    let answers = qp.scatter_req == ScatterToCqe::Off || service == Service::Rc;
+    let messages = qp.scatter_res == ScatterToCqe::Off || service != Service::Ud;
+    if answers && messages { Ok(()) } else { Err(Reject::QpScatterService) }
+}
+
 fn check_path_state(qp: &Qp) -> Done {
     let pm_state = bits(&qp.context, 2 * 8 + 3, 2);
     if pm_state == MIGRATED { Ok(()) } else { Err(Reject::QpMigration) }
+}
+
+/// The queue pair that a transition concerns, which must be in state `from`, and its transport.
+fn find_in(dev: &Device, input: &[u8], from: QpState) -> Result<(u32, Qp, Service), Reject> {
+    let (qpn, qp) = find(dev, input)?;
+    let service = qp.service().ok_or(Reject::QpService)?;
+    if qp.state == from { Ok((qpn, qp, service)) } else { Err(Reject::QpState) }
 }
 
 fn find(dev: &Device, input: &[u8]) -> Result<(u32, Qp), Reject> {
@@ -136,16 +116,16 @@ fn find(dev: &Device, input: &[u8]) -> Result<(u32, Qp), Reject> {
 }
 
 /// Merges what a transition takes from the command's context into the queue pair's.
-fn merge(qp: &mut Qp, input: &[u8], fields: Fields, optional: &[(u32, Fields)]) -> Done {
+fn merge(qp: &mut Qp, input: &[u8], Taken { always, named }: Taken) -> Done {
     let mask = be32(input, 0x10);
-    let known = optional.iter().fold(0, |all, (bit, _)| all | bit);
+    let known = named.iter().fold(0, |all, (bit, _)| all | bit);
     if mask & !known != 0 {
         return Err(Reject::QpOptional);
     }
-    let named = optional.iter().filter(|(bit, _)| mask & bit != 0).flat_map(|(_, fields)| *fields);
+    let named = named.iter().filter(|(bit, _)| mask & bit != 0).flat_map(|(_, fields)| *fields);
     let context = &input[CONTEXT];
     qp.context = qp.encode();
-    for (at, width) in fields.iter().chain(named) {
+    for (at, width) in always.iter().chain(named) {
         for bit in *at..at + width {
             put_bits(&mut qp.context, bit, 1, bits(context, bit, 1));
         }
@@ -161,16 +141,8 @@ fn step(dev: &mut Device, qpn: u32, mut qp: Qp, to: QpState) {
 }
 
 pub(super) fn rst2init(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
-    let (qpn, mut qp) = find(dev, input)?;
-    if qp.state != QpState::Reset {
-        return Err(Reject::QpState);
-    }
-    merge(
-        &mut qp,
-        input,
-        INIT_FIELDS,
-        &[OPT_ACCESS[0], OPT_ACCESS[1], OPT_ACCESS[2], OPT_PKEY, OPT_LAG, OPT_COUNTER_SET],
-    )?;
+    let (qpn, mut qp, service) = find_in(dev, input, QpState::Reset)?;
+    merge(&mut qp, input, qp_fields::init(service))?;
     check_path_state(&qp)?;
     if u64::from(qp.path.port) > dev.hca.caps.current("num_ports") {
         return Err(Reject::QpPort);
@@ -180,16 +152,8 @@ pub(super) fn rst2init(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
 }
 
 pub(super) fn init2rtr(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
-    let (qpn, mut qp) = find(dev, input)?;
-    if qp.state != QpState::Init {
-        return Err(Reject::QpState);
-    }
-    merge(
-        &mut qp,
-        input,
-        RTR_FIELDS,
-        &[OPT_ACCESS[0], OPT_ACCESS[1], OPT_ACCESS[2], OPT_PKEY, OPT_LAG, OPT_RNR_TIMEOUT],
-    )?;
+    let (qpn, mut qp, service) = find_in(dev, input, QpState::Init)?;
+    merge(&mut qp, input, qp_fields::rtr(service))?;
     if !(1..=5).contains(&qp.mtu) {
         return Err(Reject::QpMtu);
     }
@@ -200,7 +164,8 @@ pub(super) fn init2rtr(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
         return Err(Reject::QpResponderDepth);
     }
     let address = dev.hca.roce_addresses.get(usize::from(qp.path.source_index));
-    if dev.hca.caps.current("roce") == 1 && !address.is_some_and(|a| a.iter().any(|byte| *byte != 0)) {
+    let addressed = service == Service::Ud || address.is_some_and(|a| a.iter().any(|byte| *byte != 0));
+    if dev.hca.caps.current("roce") == 1 && !addressed {
         return Err(Reject::QpSourceAddress);
     }
     step(dev, qpn, qp, QpState::Rtr);
@@ -208,12 +173,8 @@ pub(super) fn init2rtr(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
 }
 
 pub(super) fn rtr2rts(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
-    let (qpn, mut qp) = find(dev, input)?;
-    if qp.state != QpState::Rtr {
-        return Err(Reject::QpState);
-    }
-    let optional = [OPT_ACCESS[0], OPT_ACCESS[1], OPT_ACCESS[2], OPT_RNR_TIMEOUT, OPT_PM_STATE, OPT_LAG];
-    merge(&mut qp, input, RTS_FIELDS, &optional)?;
+    let (qpn, mut qp, service) = find_in(dev, input, QpState::Rtr)?;
+    merge(&mut qp, input, qp_fields::rts(service))?;
     if u64::from(qp.log_sra_max) > dev.hca.caps.current("log_max_ra_req_qp") {
         return Err(Reject::QpRequesterDepth);
     }

@@ -181,6 +181,7 @@ rejects! {
     CqOutstanding = BAD_SIZE_OUTS_CQES, 0x4d_007a, "more entries wait than the ring has room for";
     CqBroken = BAD_RES_STATE, 0x4d_007b, "the CQ is in error";
     CqCollapsedResize = BAD_PARAM, 0x4d_007c, "a collapsed CQ has no ring to resize";
+    QpScatterService = BAD_PARAM, 0x4d_0080, "cs_req or cs_res for a transport that has no such data";
 }
 
 /// What a syndrome of the model means, in words; `None` for a syndrome that it never gives.

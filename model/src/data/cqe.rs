@@ -87,6 +87,8 @@ pub(crate) struct Completion {
     /// Immediate data, or the key that was invalidated.
     pub(crate) imm: u32,
     pub(crate) src_qpn: u32,
+    /// Of a datagram: what stands beside the source's number (bits 31:24), its LID, and the path bits of the destination's.
+    pub(crate) route: (u8, u16, u8),
     pub(crate) solicited: bool,
     /// When it came about, in nanoseconds of model time.
     pub(crate) at: u64,
@@ -148,7 +150,10 @@ impl Completion {
             }
             None => {
                 if self.side == Side::Receive {
-                    put32(&mut e, 24, self.src_qpn & 0xff_ffff);
+                    let (flags, source_lid, path) = self.route;
+                    e[17] = path & 0x7f;
+                    e[22..24].copy_from_slice(&source_lid.to_be_bytes());
+                    put32(&mut e, 24, u32::from(flags) << 24 | self.src_qpn & 0xff_ffff);
                     put32(&mut e, 36, self.imm);
                 }
                 put32(&mut e, 44, self.byte_cnt);

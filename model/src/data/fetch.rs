@@ -1,9 +1,11 @@
 //! Work requests of a send queue as the device fetches them: read, checked, with their payload gathered.
 
+use super::av::Address;
 use super::cqe::{CqeError, syndrome};
 use super::memory;
 use super::wqe::{self, Atomic, Ctrl, DS_UNIT, DataSeg, Remote, Segment, Work, WqeFault};
 use crate::device::Device;
+use crate::objects::{Qp, Service};
 use crate::violation::ViolationKind;
 
 /// Bytes that an atomic works on and answers.
@@ -24,6 +26,7 @@ pub(crate) struct Message {
 pub(crate) enum Body {
     Nothing,
     Send(Vec<u8>),
+    Datagram(Box<Address>, Vec<u8>),
     Write(Remote, Vec<u8>),
     Read { from: Remote, len: u64, into: Vec<DataSeg> },
     Atomic { at: Remote, atomic: Atomic, into: Vec<DataSeg> },
@@ -34,7 +37,7 @@ impl Body {
     pub(crate) fn len(&self) -> u64 {
         match self {
             Body::Nothing => 0,
-            Body::Send(payload) | Body::Write(_, payload) => payload.len() as u64,
+            Body::Send(payload) | Body::Datagram(_, payload) | Body::Write(_, payload) => payload.len() as u64,
             Body::Read { len, .. } => *len,
             Body::Atomic { .. } => ATOMIC_BYTES,
         }
@@ -43,7 +46,7 @@ impl Body {
     /// Payload on its way to the peer.
     pub(crate) fn outgoing(&mut self) -> &mut [u8] {
         match self {
-            Body::Send(payload) | Body::Write(_, payload) => payload,
+            Body::Send(payload) | Body::Datagram(_, payload) | Body::Write(_, payload) => payload,
             _ => &mut [],
         }
     }
@@ -115,16 +118,30 @@ fn work(dev: &mut Device, qpn: u32, ctrl: &Ctrl, index: u16) -> Result<Work, Cqe
             return Err(unable);
         }
     }
-    let work = wqe::decode_work(ctrl.opcode, &raw).ok_or(unable)?;
+    let service = dev.objects.qps.get(&qpn).and_then(Qp::service).ok_or(unable)?;
+    let work = wqe::decode_work(service, ctrl.opcode, &raw).ok_or(unable)?;
     if matches!(work, Ok(Work::Atomic(..))) && dev.hca.caps.current("atomic") == 0 {
         return Err(unable);
     }
+    // The compact form has no room for the addresses of Ethernet.
+    let compact = matches!(&work, Ok(Work::Datagram(to, _)) if !to.extended);
+    let work = if compact && dev.hca.caps.current("roce") == 1 {
+        Err(WqeFault::Missing("whole address vector"))
+    } else {
+        work
+    };
     work.map_err(|fault: WqeFault| malformed(dev, qpn, index, &format!("{fault:?}")))
+}
+
+/// Bytes of the longest message: a datagram is one packet.
+fn message_limit(qp: &Qp) -> u64 {
+    let limit = 1 << qp.log_msg_max;
+    if qp.service() == Some(Service::Ud) { qp.packet_bytes().min(limit) } else { limit }
 }
 
 /// Collects what goes on the wire.
 fn body(dev: &mut Device, qpn: u32, work: Work) -> Result<Body, CqeError> {
-    let limit = dev.objects.qps.get(&qpn).map_or(0, |qp| 1_u64 << qp.log_msg_max);
+    let limit = dev.objects.qps.get(&qpn).map_or(0, message_limit);
     let too_long = |len: u64| if len > limit { Err(CqeError::of(syndrome::LOCAL_LENGTH)) } else { Ok(()) };
     let total = |segments: &[Segment]| segments.iter().map(Segment::len).sum::<u64>();
     let room = |list: &[DataSeg]| list.iter().map(|seg| u64::from(seg.len)).sum::<u64>();
@@ -133,6 +150,10 @@ fn body(dev: &mut Device, qpn: u32, work: Work) -> Result<Body, CqeError> {
         Work::Send(segments) => {
             too_long(total(&segments))?;
             Ok(Body::Send(memory::gather(dev, qpn, &segments)?))
+        }
+        Work::Datagram(to, segments) => {
+            too_long(total(&segments))?;
+            Ok(Body::Datagram(to, memory::gather(dev, qpn, &segments)?))
         }
         Work::Write(remote, segments) => {
             too_long(total(&segments))?;

@@ -1,16 +1,18 @@
-//! The data path: memory keys, completion queues, work queues, and reliable connections over a loopback wire.
+//! The data path: memory keys, completion queues, work queues, and connections and datagrams over a loopback wire.
 //!
 //! The control side calls in here at these points; each runs with the whole device at hand. A send doorbell ([`sq`])
 //! takes the work requests that its record covers one by one ([`fetch`]), gathers the payload through memory keys
-//! ([`memory`], [`mkey`]), hands it to the peer ([`wire`]), which places it by its next receive work request ([`rq`]) or
+//! ([`memory`], [`mkey`]), hands it to the peer ([`wire`], [`unreliable`]), which places it by its next receive work request ([`rq`]) or
 //! where the request says ([`remote`]), and both write completions ([`cq`]). What has to wait — for a receive work
 //! request, for a peer, for a fault's delay — does so by a [`Timer`].
 
+mod av;
 mod cq;
 mod cqe;
 mod fault;
 mod fetch;
 mod gather;
+mod grh;
 mod inject;
 mod memory;
 pub(crate) mod mkey;
@@ -21,6 +23,7 @@ mod rq;
 mod session;
 mod slot;
 mod sq;
+mod unreliable;
 mod wire;
 mod wqe;
 

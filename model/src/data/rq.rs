@@ -1,11 +1,12 @@
 //! Receive queues: what is posted, where a message goes, completions of the receiver, flushing.
 
 use super::cqe::{Completion, CqeError, Inline, Side, syndrome};
+use super::grh::{GRH_BYTES, Network};
 use super::remote::{self, Refused};
 use super::wqe::{self, Ctrl, DataSeg, Remote, opcode};
 use super::{Timer, cq, memory, sq};
 use crate::device::Device;
-use crate::objects::QpState;
+use crate::objects::{QpState, Service};
 use crate::time::Due;
 use crate::violation::ViolationKind;
 
@@ -47,21 +48,54 @@ fn posted(dev: &mut Device, qpn: u32) -> bool {
     outstanding > 0
 }
 
+/// A message as it comes in.
+pub(crate) struct Arrival<'a> {
+    /// The queue pair that sent it.
+    pub(crate) from: u32,
+    /// Of a datagram: what lies in front of it.
+    pub(crate) network: Option<Network>,
+    pub(crate) payload: &'a [u8],
+}
+
+impl<'a> Arrival<'a> {
+    /// One over a connection.
+    pub(crate) fn message(from: u32, payload: &'a [u8]) -> Self {
+        Self { from, network: None, payload }
+    }
+
+    /// What the completion says of the way.
+    fn route(&self) -> (u8, u16, u8) {
+        self.network.as_ref().map_or((0, 0, 0), |network| (network.flags, network.source_lid, network.path))
+    }
+
+    /// Bytes that the receiver counts.
+    fn len(&self) -> usize {
+        self.payload.len() + if self.network.is_some() { GRH_BYTES } else { 0 }
+    }
+}
+
 /// Takes a message in: into the memory of the next receive work request or, if it is small and the queue pair wants that,
-/// into its completion.
-pub(crate) fn accept(dev: &mut Device, qpn: u32, from: u32, ctrl: &Ctrl, payload: &[u8]) -> Result<(), Refusal> {
+/// into its completion. What is too long for the request leaves it untouched where no answer goes back.
+pub(crate) fn accept(dev: &mut Device, qpn: u32, ctrl: &Ctrl, arrival: &Arrival<'_>) -> Result<(), Refusal> {
     if !posted(dev, qpn) {
         return Err(Refusal::NotReady);
     }
-    let inline = dev.objects.qps.get(&qpn).and_then(|qp| Inline::take(payload, qp.scatter_res.bytes()));
-    let placed = list(dev, qpn).and_then(|list| scatter(dev, qpn, &list, payload, inline.is_some()));
+    let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(Refusal::NotReady) };
+    let (inline, reliable) = (Inline::take(arrival.payload, qp.scatter_res.bytes()), qp.service() == Some(Service::Rc));
+    let placed = list(dev, qpn).and_then(|list| {
+        let list = fitting(list, arrival.len())?;
+        scatter(dev, qpn, list, arrival, inline.is_some())
+    });
+    if !reliable && matches!(&placed, Err(Refusal::Own { own, .. }) if own.syndrome == syndrome::LOCAL_LENGTH) {
+        return placed;
+    }
     let taken =
         placed.and_then(|()| if ctrl.opcode == opcode::SEND_INVALIDATE { forget(dev, qpn, ctrl.imm) } else { Ok(()) });
     let Some(completion) = advance(dev, qpn) else { return Err(Refusal::NotReady) };
     let completion = match &taken {
         Err(Refusal::Own { own, .. }) => Completion { error: Some(*own), ..completion },
         Err(Refusal::Acknowledged) => Completion { error: Some(NOT_INVALIDATED), ..completion },
-        _ => Completion { inline, ..of_message(completion, from, ctrl, payload.len()) },
+        _ => Completion { inline, route: arrival.route(), ..of_message(completion, arrival.from, ctrl, arrival.len()) },
     };
     report(dev, qpn, completion);
     taken
@@ -127,17 +161,39 @@ fn list(dev: &mut Device, qpn: u32) -> Result<Vec<DataSeg>, Refusal> {
 /// Vendor syndrome of a receive whose memory key does not fit, whatever the reason: the one that cards were seen to give.
 const RECEIVE_PROT: u8 = 0x32;
 
-/// Writes the payload along the list; one that goes into the completion as well is held against the list.
-fn scatter(dev: &mut Device, qpn: u32, list: &[DataSeg], payload: &[u8], inline: bool) -> Result<(), Refusal> {
+/// A list that has room for `len` bytes.
+fn fitting(list: Vec<DataSeg>, len: usize) -> Result<Vec<DataSeg>, Refusal> {
     let room: u64 = list.iter().map(|seg| u64::from(seg.len)).sum();
-    if payload.len() as u64 > room {
+    if len as u64 > room {
         let own = CqeError::of(syndrome::LOCAL_LENGTH);
         return Err(Refusal::Own { own, sender: syndrome::REMOTE_INVALID_REQUEST });
     }
-    memory::place(dev, qpn, list, payload, inline).map_err(|own| {
+    Ok(list)
+}
+
+/// Writes a message along a list that has room for it, behind the place of a network header; a payload that goes into the
+/// completion as well is held against the list.
+fn scatter(dev: &mut Device, qpn: u32, list: Vec<DataSeg>, arrival: &Arrival<'_>, inline: bool) -> Result<(), Refusal> {
+    let header = arrival.network.as_ref().map(|network| &network.header[..]);
+    let (list, bytes) = match header {
+        Some(header) => (behind(list, GRH_BYTES - header.len()), [header, arrival.payload].concat()),
+        None => (list, arrival.payload.to_vec()),
+    };
+    memory::place(dev, qpn, &list, &bytes, inline).map_err(|own| {
         let own = CqeError { vendor: RECEIVE_PROT, ..own };
         Refusal::Own { own, sender: syndrome::REMOTE_OPERATION }
     })
+}
+
+/// A list without its first `skip` bytes.
+fn behind(list: Vec<DataSeg>, skip: usize) -> Vec<DataSeg> {
+    let mut left = skip as u32;
+    let cut = |seg: DataSeg| {
+        let skipped = left.min(seg.len);
+        left -= skipped;
+        DataSeg { addr: seg.addr.wrapping_add(skipped.into()), len: seg.len - skipped, ..seg }
+    };
+    list.into_iter().map(cut).collect()
 }
 
 /// Moves the consumer behind the next receive work request and prepares its completion.
@@ -156,6 +212,7 @@ fn advance(dev: &mut Device, qpn: u32) -> Option<Completion> {
         byte_cnt: 0,
         imm: 0,
         src_qpn: 0,
+        route: (0, 0, 0),
         solicited: false,
         at,
         real_time: qp.real_time(),

@@ -36,7 +36,7 @@ pub(crate) fn continues(title: &Completion, count: u32, next: &Completion) -> bo
     let same_queue = (title.side, title.qpn, title.user_index) == (next.side, next.qpn, next.user_index);
     let same_rest = (title.opcode(), title.solicited) == (next.opcode(), next.solicited);
     let in_place = next.side == Side::Send
-        || (title.imm, title.src_qpn) == (next.imm, next.src_qpn)
+        || (title.imm, title.src_qpn, title.route) == (next.imm, next.src_qpn, next.route)
             && next.wqe_counter == title.wqe_counter.wrapping_add(count as u16);
     same_queue && same_rest && in_place
 }
@@ -102,6 +102,7 @@ mod tests {
         byte_cnt: 64,
         imm: 3,
         src_qpn: 4,
+        route: (0, 0, 0),
         solicited: false,
         at: 0,
         real_time: false,
@@ -133,6 +134,7 @@ mod tests {
             Completion { send_opcode: 0x0a, ..next },
             Completion { imm: 9, ..next },
             Completion { src_qpn: 9, ..next },
+            Completion { route: (0x11, 0, 0), ..next },
             Completion { solicited: true, ..next },
             Completion { side: Side::Send, ..next },
         ] {

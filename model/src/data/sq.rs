@@ -254,6 +254,7 @@ fn advance(dev: &mut Device, qpn: u32, ctrl: &Ctrl) -> Option<Completion> {
         byte_cnt: 0,
         imm: 0,
         src_qpn: 0,
+        route: (0, 0, 0),
         solicited: false,
         at,
         real_time: qp.real_time(),

@@ -1,23 +1,21 @@
-//! The wire of reliable connections: a cable from the port to itself.
+//! The wire: a cable from the port to itself. Reliable connections here, the others in [`unreliable`](super::unreliable).
 
 use super::cqe::{CqeError, syndrome};
 use super::fetch::{Body, Message};
 use super::remote::{self, Refused};
-use super::rq::{self, Refusal};
-use super::sq;
+use super::rq::{self, Arrival, Refusal};
+use super::{sq, unreliable};
 use crate::bytes::put_bits;
 use crate::device::Device;
 use crate::eq::{self, Event};
-use crate::objects::{Qp, QpState};
+use crate::objects::{Qp, Service};
 
 /// Packet sequence numbers have 24 bits.
 const PSN: u32 = 0xff_ffff;
-/// Service type of reliable connections.
-const RC: u8 = 0;
 
 /// What the sender hears of a message.
 pub(crate) enum Answer {
-    /// Done, with what the peer sent back: the bytes that were read, or what an atomic found.
+    /// Done, or sent where nothing comes back, with what the peer sent back: the bytes that were read, or what an atomic found.
     Ack(Vec<u8>),
     /// Refused for good: the sender's error, and the peer that goes to error too.
     Nak { error: CqeError, peer: Option<u32> },
@@ -30,13 +28,17 @@ pub(crate) enum Answer {
 /// Sends a message to the peer of `qpn`. `under_way` reads and atomics of it wait for answers, this one included.
 pub(crate) fn deliver(dev: &mut Device, qpn: u32, message: &Message, under_way: u32) -> Answer {
     let Some(sender) = dev.objects.qps.get(&qpn) else { return Answer::Silence };
+    if sender.service() != Some(Service::Rc) {
+        unreliable::deliver(dev, qpn, message);
+        return Answer::Ack(Vec::new());
+    }
     let peer = sender.remote_qpn;
     let Some(receiver) = dev.objects.qps.get(&peer) else { return Answer::Silence };
-    if !connected(dev, qpn, sender, receiver) {
+    if !connected(dev, qpn, sender, receiver) || sender.next_send_psn != receiver.next_rcv_psn {
         return Answer::Silence;
     }
     let length = message.body.len();
-    let (mtu, expected) = (packet_bytes(sender), packet_bytes(receiver));
+    let (mtu, expected) = (sender.packet_bytes(), receiver.packet_bytes());
     let rnr_ns = rnr_timer_ns(receiver.min_rnr_nak);
     let packets = length.div_ceil(mtu).max(1) as u32;
     // Packets that are neither the last nor exactly as long as the other side's path MTU.
@@ -69,10 +71,13 @@ pub(crate) fn deliver(dev: &mut Device, qpn: u32, message: &Message, under_way: 
 fn respond(dev: &mut Device, (qpn, peer): (u32, u32), message: &Message, under_way: u32) -> Result<Vec<u8>, Refusal> {
     match &message.body {
         Body::Nothing => Ok(Vec::new()),
-        Body::Send(payload) => rq::accept(dev, peer, qpn, &message.ctrl, payload).map(|()| Vec::new()),
+        Body::Send(payload) => {
+            rq::accept(dev, peer, &message.ctrl, &Arrival::message(qpn, payload)).map(|()| Vec::new())
+        }
         Body::Write(to, payload) => {
             rq::accept_write(dev, (peer, qpn), &message.ctrl, *to, payload).map(|()| Vec::new())
         }
+        Body::Datagram(..) => Ok(Vec::new()),
         Body::Read { from, len, .. } => Ok(remote::read(dev, peer, *from, *len, under_way)?),
         Body::Atomic { at, atomic, .. } => {
             let old = remote::atomic(dev, peer, *at, *atomic, under_way)?;
@@ -82,15 +87,13 @@ fn respond(dev: &mut Device, (qpn, peer): (u32, u32), message: &Message, under_w
     }
 }
 
-/// Whether a packet of `sender` arrives at `receiver` in sequence and its answer finds back.
-fn connected(dev: &Device, qpn: u32, sender: &Qp, receiver: &Qp) -> bool {
-    sender.st == RC
-        && receiver.st == RC
-        && matches!(receiver.state, QpState::Rtr | QpState::Rts)
+/// Whether a packet of `sender`, whose number is `qpn`, arrives at `receiver`, and an answer finds back.
+pub(super) fn connected(dev: &Device, qpn: u32, sender: &Qp, receiver: &Qp) -> bool {
+    sender.service() == receiver.service()
+        && receiver.receives()
         && receiver.remote_qpn == qpn
         && leads_home(dev, sender)
         && leads_home(dev, receiver)
-        && sender.next_send_psn == receiver.next_rcv_psn
 }
 
 /// Whether the address path of a queue pair leads from the function's port to itself: over RoCE, the source is a RoCE
@@ -100,29 +103,39 @@ fn leads_home(dev: &Device, qp: &Qp) -> bool {
     if path.port != 1 || dev.hca.caps.current("roce") == 0 {
         return path.port == 1;
     }
-    let table = &dev.hca.roce_addresses;
-    let set = |address: &[u8; 32]| address[..16] != [0; 16];
-    let source = table.get(usize::from(path.source_index)).is_some_and(set);
-    let own =
-        |address: &[u8; 32]| set(address) && address[..16] == path.remote_gid && address[18..24] == path.remote_mac;
-    source && table.iter().any(own)
+    source_address(dev, path.source_index).is_some() && is_own(dev, path.remote_gid, path.remote_mac)
+}
+
+/// The RoCE address with this index, if it is set.
+pub(super) fn source_address(dev: &Device, index: u8) -> Option<[u8; 32]> {
+    dev.hca.roce_addresses.get(usize::from(index)).copied().filter(|address| address[..16] != [0; 16])
+}
+
+/// Whether a GID and a MAC address are those of the function.
+pub(super) fn is_own(dev: &Device, gid: [u8; 16], mac: [u8; 6]) -> bool {
+    gid != [0; 16] && dev.hca.roce_addresses.iter().any(|own| own[..16] == gid && own[18..24] == mac)
 }
 
 fn count_packets(dev: &mut Device, qpn: u32, peer: u32, packets: u32) {
-    // The contexts too: a transition reads them again.
+    sent_packets(dev, qpn, packets);
+    synchronize(dev, qpn, peer);
+}
+
+/// The next packet of `qpn` has a number that is higher by `packets`. The context too: a transition reads it again.
+pub(super) fn sent_packets(dev: &mut Device, qpn: u32, packets: u32) {
     if let Some(sender) = dev.objects.qps.get_mut(&qpn) {
         sender.next_send_psn = sender.next_send_psn.wrapping_add(packets) & PSN;
         put_bits(&mut sender.context, 0x79 * 8, 24, sender.next_send_psn.into());
     }
-    if let Some(receiver) = dev.objects.qps.get_mut(&peer) {
-        receiver.next_rcv_psn = receiver.next_rcv_psn.wrapping_add(packets) & PSN;
-        put_bits(&mut receiver.context, 0x95 * 8, 24, receiver.next_rcv_psn.into());
-    }
 }
 
-/// Bytes of a full packet: path MTU codes 1 to 5 are 256 to 4096.
-fn packet_bytes(qp: &Qp) -> u64 {
-    128 << qp.mtu.clamp(1, 5)
+/// The peer expects what `qpn` sends next.
+pub(super) fn synchronize(dev: &mut Device, qpn: u32, peer: u32) {
+    let Some(next) = dev.objects.qps.get(&qpn).map(|sender| sender.next_send_psn) else { return };
+    if let Some(receiver) = dev.objects.qps.get_mut(&peer) {
+        receiver.next_rcv_psn = next;
+        put_bits(&mut receiver.context, 0x95 * 8, 24, next.into());
+    }
 }
 
 /// The RNR NAK timer codes of the InfiniBand specification, in hundredths of a millisecond.

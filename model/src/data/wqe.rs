@@ -1,7 +1,8 @@
 //! Work queue entries as the device reads them: where they lie in the buffer, what a well-formed one looks like.
 
+use super::av::Address;
 use crate::bytes::bits as get;
-use crate::objects::Qp;
+use crate::objects::{Qp, Service};
 
 /// Bytes of one basic block of a send queue.
 pub(crate) const WQEBB: u64 = 64;
@@ -182,16 +183,24 @@ impl Atomic {
 pub(crate) enum Work {
     Nop,
     Send(Vec<Segment>),
+    Datagram(Box<Address>, Vec<Segment>),
     Write(Remote, Vec<Segment>),
     Read(Remote, Vec<DataSeg>),
     Atomic(Remote, Atomic, Vec<DataSeg>),
 }
 
 /// Reads what follows the control segment of a WQE with this opcode. `raw` is a multiple of 16 bytes. `None` for an opcode
-/// that the model does not carry out.
-pub(crate) fn decode_work(code: u8, raw: &[u8]) -> Option<Result<Work, WqeFault>> {
+/// that the transport does not have, or the model does not carry out.
+pub(crate) fn decode_work(service: Service, code: u8, raw: &[u8]) -> Option<Result<Work, WqeFault>> {
+    let known = match code {
+        opcode::NOP | opcode::SEND | opcode::SEND_IMM => true,
+        opcode::WRITE | opcode::WRITE_IMM => service != Service::Ud,
+        _ => service == Service::Rc,
+    };
     match code {
+        _ if !known => None,
         opcode::NOP => Some(Ok(Work::Nop)),
+        opcode::SEND | opcode::SEND_IMM if service == Service::Ud => Some(decode_datagram(raw)),
         opcode::SEND | opcode::SEND_IMM | opcode::SEND_INVALIDATE => Some(decode_payload(raw, 1).map(Work::Send)),
         opcode::WRITE | opcode::WRITE_IMM => {
             Some(decode_remote(raw).and_then(|remote| Ok(Work::Write(remote, decode_payload(&raw[DS_UNIT..], 2)?))))
@@ -202,6 +211,11 @@ pub(crate) fn decode_work(code: u8, raw: &[u8]) -> Option<Result<Work, WqeFault>
         opcode::COMPARE_SWAP | opcode::FETCH_ADD => Some(decode_atomic(code, raw)),
         _ => None,
     }
+}
+
+fn decode_datagram(raw: &[u8]) -> Result<Work, WqeFault> {
+    let (to, units) = Address::decode(raw)?;
+    Ok(Work::Datagram(Box::new(to), decode_payload(&raw[units * DS_UNIT..], 1 + units)?))
 }
 
 /// The remote address segment: address, key, and a reserved dword.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) use cq::{Cq, CqArm, EntryForm, MiniFormat, Moderation, OVERFLOW, WRITE_FAIL};
 pub(crate) use eq::Eq;
 pub(crate) use mkey::{AccessMode, Mkey};
-pub(crate) use qp::{Qp, QpState, ScatterToCqe, TS_REAL_TIME};
+pub(crate) use qp::{Qp, QpState, ScatterToCqe, Service, TS_REAL_TIME};
 
 /// First number that firmware gives to a UAR, a completion queue and so on: what it keeps for itself lies below.
 const FIRST_UAR: u32 = 8;

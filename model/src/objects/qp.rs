@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use super::{Buffer, page_offset};
-use crate::bytes::{be24, be64, bit_at, bits, put_bits, u8_at};
+use crate::bytes::{be24, be32, be64, bit_at, bits, put_bits, u8_at};
 
 /// State of a queue pair (`qpc.state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +11,17 @@ pub(crate) enum QpState {
     Rtr = 2,
     Rts = 3,
     Error = 6,
+}
+
+/// Transport service of a queue pair (`qpc.st`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagrams.
+    Ud,
 }
 
 /// Where a queue pair sends to (ADS).
@@ -117,6 +128,8 @@ pub(crate) struct Qp {
     /// Device address of the doorbell record: receive counter, then send counter.
     pub(crate) dbr_addr: u64,
     pub(crate) wq_signature: bool,
+    /// `q_key`: datagrams that carry another are not taken in.
+    pub(crate) q_key: u32,
     pub(crate) remote_qpn: u32,
     pub(crate) path: Path,
     pub(crate) retry_count: u8,
@@ -171,6 +184,7 @@ impl Qp {
             cqn_recv: be24(c, 0x9d),
             dbr_addr: be64(c, 0xa0),
             wq_signature: bit_at(c, 0x4 * 8),
+            q_key: be32(c, 0xa8),
             remote_qpn: be24(c, 0x15),
             path: Path::decode(c.get(0x18..0x44).unwrap_or(&[])),
             retry_count: bits(c, 0x71 * 8 + 5, 3) as u8,
@@ -200,6 +214,26 @@ impl Qp {
             rq_consumer: self.rq_consumer,
             ..fresh
         };
+    }
+
+    /// The transport; `None` for one that this function does not have.
+    pub(crate) fn service(&self) -> Option<Service> {
+        match self.st {
+            0 => Some(Service::Rc),
+            1 => Some(Service::Uc),
+            2 => Some(Service::Ud),
+            _ => None,
+        }
+    }
+
+    /// Bytes of a full packet: path MTU codes 1 to 5 are 256 to 4096.
+    pub(crate) fn packet_bytes(&self) -> u64 {
+        128 << self.mtu.clamp(1, 5)
+    }
+
+    /// Whether messages can come in.
+    pub(crate) fn receives(&self) -> bool {
+        matches!(self.state, QpState::Rtr | QpState::Rts)
     }
 
     /// `ts_format`: 0 free running, 1 the default, 2 real time.

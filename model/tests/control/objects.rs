@@ -205,7 +205,7 @@ fn create_qp_checks_its_context() {
         0x500,
         &good,
         &[
-            (BAD_PARAM, "service type is not supported", |b| b[0x11] = 2),
+            (BAD_PARAM, "service type is not supported", |b| b[0x11] = 3),
             (BAD_RESOURCE, "the QP's PD does not exist", |b| put(b, 0x15 * 8, 24, 99)),
             (BAD_RESOURCE, "cqn_snd does not exist", |b| put(b, 0x8d * 8, 24, 99)),
             (BAD_RESOURCE, "cqn_rcv does not exist", |b| put(b, 0xad * 8, 24, 99)),

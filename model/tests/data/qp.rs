@@ -9,6 +9,9 @@ use crate::wqe::{Wqe, data};
 /// What a test wants of a queue pair.
 #[derive(Clone, Copy)]
 pub struct QpWish {
+    /// 0 RC, 1 UC, 2 UD.
+    pub service: u8,
+    pub q_key: u32,
     pub log_rq: u32,
     /// Bytes of a receive work request.
     pub stride: usize,
@@ -39,29 +42,36 @@ pub struct QpWish {
     pub ts_format: u8,
 }
 
+impl QpWish {
+    /// A reliable connection.
+    pub const RC: Self = Self {
+        service: 0,
+        q_key: 0,
+        log_rq: 4,
+        stride: 32,
+        log_sq: 4,
+        user_index: 0x1234,
+        rnr_retry: 0,
+        retry_count: 1,
+        min_rnr_nak: 1,
+        ack_timeout: 1,
+        psn: 0xff_fffe,
+        mtu: 3,
+        log_msg_max: 30,
+        page_offset: 0,
+        reserved_lkey: false,
+        remote: 7,
+        log_sra: 2,
+        log_rra: 2,
+        scatter_req: 0,
+        scatter_res: 0,
+        ts_format: 0,
+    };
+}
+
 impl Default for QpWish {
     fn default() -> Self {
-        Self {
-            log_rq: 4,
-            stride: 32,
-            log_sq: 4,
-            user_index: 0x1234,
-            rnr_retry: 0,
-            retry_count: 1,
-            min_rnr_nak: 1,
-            ack_timeout: 1,
-            psn: 0xff_fffe,
-            mtu: 3,
-            log_msg_max: 30,
-            page_offset: 0,
-            reserved_lkey: false,
-            remote: 7,
-            log_sra: 2,
-            log_rra: 2,
-            scatter_req: 0,
-            scatter_res: 0,
-            ts_format: 0,
-        }
+        Self::RC
     }
 }
 
@@ -87,6 +97,7 @@ impl Rdma {
         let mut body = pages_body(264, &mem);
         let qpc = &mut body[16..248];
         self.fill(qpc, &wish);
+        put(qpc, 8, 8, wish.service.into());
         put(qpc, 73, 4, wish.log_rq.into());
         put(qpc, 77, 3, u64::from(wish.stride.ilog2()) - 4);
         put(qpc, 81, 4, wish.log_sq.into());
@@ -117,6 +128,7 @@ impl Rdma {
     pub fn init(&self, qp: &Qp) {
         self.modify(0x502, qp, |qpc| {
             put(qpc, 1168, 3, qp.wish.remote);
+            put(qpc, 1344, 32, qp.wish.q_key.into());
             put(qpc, 1164, 4, qp.wish.remote & 1); // atomic_mode: as in the InfiniBand specification
         });
     }

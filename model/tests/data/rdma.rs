@@ -64,8 +64,8 @@ impl Rdma {
         Self::on(Raw::up())
     }
 
-    /// What every connection needs, on a function.
-    pub fn on(raw: Raw) -> Self {
+    /// What every connection needs, but for an address.
+    pub fn without_address(raw: Raw) -> Self {
         let uar = get(&raw.command(0x802, 0, &[0; 8], 16), 72, 24) as u32;
         let pd = get(&raw.command(0x800, 0, &[0; 8], 16), 72, 24) as u32;
         let async_eq = EventQueue::new(&raw, uar, 1, 0x1f_02be);
@@ -73,17 +73,29 @@ impl Rdma {
         let mut gid = [0; 16];
         gid[..2].copy_from_slice(&[0xfe, 0x80]);
         gid[15] = 7;
-        let mut roce = [0; 40];
-        roce[8..24].copy_from_slice(&gid);
-        roce[26..32].copy_from_slice(&MAC);
-        roce[34] = 1; // roce_l3_type: IPv6
-        roce[35] = 2; // roce_version: v2
+        Self { raw, uar, pd, async_eq, comp_eq, gid }
+    }
+
+    /// What every connection needs, on a function with RoCE: its address.
+    pub fn on(raw: Raw) -> Self {
+        let rdma = Self::without_address(raw);
         let mut context = vec![0; 0x200 - 8];
         put(&mut context, 126 - 64, 1, 1);
         put(&mut context[0x100 - 8..], 31, 1, 1);
-        raw.command(0x755, 0, &context, 16); // MODIFY_NIC_VPORT_CONTEXT: roce_en
-        raw.command(0x761, 0, &roce, 16); // SET_ROCE_ADDRESS
-        Self { raw, uar, pd, async_eq, comp_eq, gid }
+        rdma.raw.command(0x755, 0, &context, 16); // MODIFY_NIC_VPORT_CONTEXT: roce_en
+        rdma.set_address(0, rdma.gid, 1);
+        rdma
+    }
+
+    /// SET_ROCE_ADDRESS: `kind` is 0 for IPv4, 1 for IPv6.
+    pub fn set_address(&self, index: u16, gid: [u8; 16], kind: u8) {
+        let mut roce = [0; 40];
+        put(&mut roce, 0, 16, index.into());
+        roce[8..24].copy_from_slice(&gid);
+        roce[26..32].copy_from_slice(&MAC);
+        roce[34] = kind;
+        roce[35] = 2; // roce_version: v2
+        self.raw.command(0x761, 0, &roce, 16);
     }
 
     pub fn alloc(&self, size: usize) -> DmaMem {
