@@ -27,6 +27,7 @@ pub(crate) fn read32(dev: &mut Device, offset: usize) -> u32 {
 
 /// Reads 1, 2, 4 or 8 bytes at `offset`.
 pub(crate) fn read(dev: &mut Device, offset: usize, bytes: &mut [u8]) {
+    dev.calls.reads += 1;
     if !dev.reachable() || !in_range(dev, offset, bytes.len()) {
         bytes.fill(0xff);
         return;
@@ -49,8 +50,14 @@ fn register(dev: &mut Device, offset: usize) -> [u8; 4] {
     }
 }
 
+/// Whether a write at `offset` arms a completion queue.
+pub(crate) fn is_cq_arm(offset: usize) -> bool {
+    offset >= INIT_SEGMENT_END && (0x20..0x28).contains(&(offset % UAR_BYTES))
+}
+
 /// Writes 1, 2, 4 or 8 bytes at `offset`.
 pub(crate) fn write(dev: &mut Device, offset: usize, bytes: &[u8]) {
+    dev.calls.write(offset.checked_sub(INIT_SEGMENT_END).map(|at| at % UAR_BYTES));
     if !dev.reachable() || !in_range(dev, offset, bytes.len()) {
         return;
     }

@@ -68,7 +68,10 @@ impl Model {
 
     /// The time, which asking moves on a little.
     pub(crate) fn tick(&self) -> u64 {
-        let ns = self.lock().config.now_ns;
+        let mut dev = self.lock();
+        dev.calls.nows += 1;
+        let ns = dev.config.now_ns;
+        drop(dev);
         self.after(ns).clock.now()
     }
 

@@ -1,6 +1,7 @@
 //! The device: all state behind the PCI function, and what every part of it needs — time, memory access, interrupts, and
 //! a place to record violations.
 
+use crate::calls::Calls;
 use crate::clocks::WallClock;
 use crate::cmdif::CommandInterface;
 use crate::config::ModelConfig;
@@ -12,6 +13,7 @@ use crate::irqs::Irqs;
 use crate::iseg::InitSegment;
 use crate::knobs::Faults;
 use crate::objects::{Buffer, Objects};
+use crate::pace;
 use crate::pages::Pages;
 use crate::pci::{ConfigAction, ConfigSpace};
 use crate::time::{Clock, Due};
@@ -40,6 +42,12 @@ pub(crate) struct Device {
     pub(crate) violations: Vec<Violation>,
     /// The function answers; false after a surprise removal.
     pub(crate) present: bool,
+    /// The port's link is up: a cable, which no reset touches.
+    pub(crate) link_up: bool,
+    /// An arm raises an event for entries that are there already.
+    pub(crate) arm_sees_waiting: bool,
+    /// What the driver has asked of registers and of the port.
+    pub(crate) calls: Calls,
     /// First half of an 8-byte doorbell that came as two writes: UAR page, offset, value.
     pub(crate) half_doorbell: Option<(u32, usize, u32)>,
     /// Register writes reach the device later than they were made, and find memory as it is by then.
@@ -70,6 +78,9 @@ impl Device {
             irqs,
             violations: Vec::new(),
             present: true,
+            link_up: true,
+            arm_sees_waiting: true,
+            calls: Calls::default(),
             half_doorbell: None,
             writes_are_posted: false,
             idle: 0,
@@ -109,6 +120,8 @@ impl Device {
             match due {
                 Due::CommandDone { slot, ticket } => self.command_done(slot, ticket),
                 Due::Event(late) => eq::deliver(self, late),
+                Due::Completion { eqn, cqn } => pace::arrives(self, eqn, cqn),
+                Due::Interrupt { eqn } => pace::interrupt_arrives(self, eqn),
                 Due::Data(timer) => data::timer(self, timer),
             }
         }

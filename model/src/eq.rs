@@ -2,6 +2,7 @@
 
 use crate::bytes::{put_bits, put32};
 use crate::device::Device;
+use crate::pace;
 use crate::violation::ViolationKind;
 
 /// Event types that the model reports.
@@ -16,6 +17,10 @@ pub(crate) mod event {
     pub(crate) const WQ_INVALID_REQUEST: u8 = 0x10;
     /// The same for a request that violated a key (local work queue access violation).
     pub(crate) const WQ_ACCESS: u8 = 0x11;
+    /// After these a queue pair is in error.
+    pub(crate) const QP_ERRORS: [u8; 3] = [WQ_CATASTROPHIC, WQ_INVALID_REQUEST, WQ_ACCESS];
+    /// A port went up or down.
+    pub(crate) const PORT_CHANGE: u8 = 0x09;
     /// Commands have completed.
     pub(crate) const COMMAND: u8 = 0x0a;
     /// Firmware wants pages or gives some back.
@@ -58,7 +63,14 @@ impl Event {
         event
     }
 
-    /// A queue pair's affiliated event.
+    /// Port 1 went up or down.
+    pub(crate) fn port_change(up: bool) -> Self {
+        let mut event = Self { sub: if up { 4 } else { 1 }, ..Self::new(event::PORT_CHANGE) };
+        put_bits(&mut event.data, 0x8 * 8, 4, 1);
+        event
+    }
+
+    /// An event about a queue pair, or a shared receive queue.
     pub(crate) fn queue_pair(kind: u8, qpn: u32) -> Self {
         let mut event = Self::new(kind);
         put_bits(&mut event.data, 0x19 * 8, 24, qpn.into());
@@ -82,7 +94,8 @@ impl Event {
 
 /// The queue that was created to report events of this type.
 pub(crate) fn subscriber(dev: &Device, kind: u8) -> Option<u32> {
-    dev.objects.eqs.iter().find(|(_, eq)| eq.event_mask >> kind & 1 == 1).map(|(eqn, _)| *eqn)
+    let bit = 1_u64.checked_shl(kind.into())?;
+    dev.objects.eqs.iter().find(|(_, eq)| eq.event_mask & bit != 0).map(|(eqn, _)| *eqn)
 }
 
 /// Reports an event to the queue that subscribed to its type; without one it is lost.
@@ -117,12 +130,10 @@ pub(crate) fn post(dev: &mut Device, eqn: u32, event: Event) {
     entry[0x3f] = u8::from(position & entries != 0);
     let buffer = eq.buffer.clone();
     eq.producer = position.wrapping_add(1);
-    let fire = std::mem::take(&mut eq.armed).then_some(eq.vector);
+    let armed = std::mem::take(&mut eq.armed);
     let at = u64::from(position & (entries - 1)) * 64;
-    if dev.buffer_write("event queue entry", &buffer, at, &entry).is_ok()
-        && let Some(vector) = fire
-    {
-        dev.interrupt(vector);
+    if dev.buffer_write("event queue entry", &buffer, at, &entry).is_ok() && armed {
+        pace::interrupt(dev, eqn);
     }
 }
 
@@ -146,10 +157,9 @@ pub(crate) fn doorbell(dev: &mut Device, uar: u32, value: u32, arm: bool) {
     }
     eq.consumer = consumer;
     if arm {
-        let vector = eq.vector;
         eq.armed = eq.pending() == 0;
         if !eq.armed {
-            dev.interrupt(vector);
+            pace::interrupt(dev, eqn);
         }
     }
 }

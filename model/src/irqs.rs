@@ -8,8 +8,8 @@ pub(crate) struct Irqs {
     /// Where a vector is heard, when that is another process.
     #[cfg(feature = "serve")]
     signals: Vec<Option<Box<dyn Signal>>>,
-    /// Interrupts raised since the model was made.
-    pub(crate) raised: u64,
+    /// Interrupts raised since the model was made, by vector.
+    pub(crate) raised: Vec<u64>,
 }
 
 /// What hears an interrupt in another process.
@@ -21,7 +21,7 @@ pub(crate) trait Signal: Send {
 
 impl Irqs {
     pub(crate) fn new(vectors: u32) -> Self {
-        Self { pending: vec![false; vectors as usize], ..Self::default() }
+        Self { pending: vec![false; vectors as usize], raised: vec![0; vectors as usize], ..Self::default() }
     }
 
     /// Takes the interrupt of `vector`, if it has fired.
@@ -52,8 +52,8 @@ impl Irqs {
 
     pub(crate) fn raise(&mut self, vector: u32) {
         let Some(pending) = self.pending.get_mut(vector as usize) else { return };
-        self.raised += 1;
         *pending = true;
+        self.raised[vector as usize] += 1;
         #[cfg(feature = "serve")]
         self.pass_on(vector as usize);
     }

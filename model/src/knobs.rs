@@ -1,5 +1,10 @@
 //! Faults on demand: what real devices do now and then.
 
+use crate::data;
+use crate::device::Device;
+use crate::eq::{self, Event};
+use crate::model::Model;
+
 /// Which command a fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
@@ -93,6 +98,39 @@ pub enum Fault {
         /// Completion queue number.
         cqn: u32,
     },
+    /// An event of any type, now, on this event queue, whether it subscribed to the type or not; without a number on the one
+    /// that did.
+    Event {
+        /// Event queue number.
+        eqn: Option<u32>,
+        /// Event type.
+        kind: u8,
+        /// Its subtype.
+        sub: u8,
+        /// Bytes 0x20 to 0x3b of the entry.
+        data: [u8; 28],
+    },
+    /// The port's link goes up or down, now: an event says so, and the state of the port from now on, also after resets.
+    Link {
+        /// Up.
+        up: bool,
+    },
+    /// A completion queue breaks, now: an event says so, its context too, and nothing is written to it any more. The queue
+    /// need not exist: then there is the event only.
+    CqError {
+        /// Completion queue number.
+        cqn: u32,
+        /// 1 overrun, 2 access violation.
+        syndrome: u8,
+    },
+    /// An event about a queue pair or a shared receive queue, now. A queue pair goes to error with the events that say so (types
+    /// 0x05, 0x10, 0x11). The object need not exist: then there is the event only.
+    QueueEvent {
+        /// Event type.
+        kind: u8,
+        /// Number of the queue pair or shared receive queue.
+        number: u32,
+    },
     /// Firmware asks for pages by an event, now; gives back when negative.
     PageRequest(i32),
     /// The health buffer shows this syndrome from now on. Commands that are taken while firmware asks for a reset do not
@@ -139,5 +177,59 @@ impl Faults {
             self.commands.remove(index);
         }
         Some(effect)
+    }
+}
+
+fn queue_event(dev: &mut Device, kind: u8, number: u32) {
+    eq::report(dev, Event::queue_pair(kind, number));
+    if eq::event::QP_ERRORS.contains(&kind) {
+        data::break_qp(dev, number);
+    }
+}
+
+impl Model {
+    /// Lets something go wrong, now or at a command to come.
+    pub fn inject(&self, fault: Fault) {
+        let mut dev = self.lock();
+        dev.stir();
+        match fault {
+            Fault::Command { at, effect } => dev.faults.add(at, effect),
+            Fault::StrayCommandEvent(slots) => eq::report(&mut dev, Event::command(slots)),
+            Fault::StrayCompletionEvent { eqn, cqn } => eq::post(&mut dev, eqn, Event::completion(cqn)),
+            Fault::Event { eqn, kind, sub, data } => {
+                let eqn = eqn.or_else(|| eq::subscriber(&dev, kind));
+                eqn.into_iter().for_each(|eqn| eq::post(&mut dev, eqn, Event { kind, sub, data }));
+            }
+            Fault::Link { up } => {
+                dev.link_up = up;
+                eq::report(&mut dev, Event::port_change(up));
+            }
+            Fault::CqError { cqn, syndrome } => data::break_cq(&mut dev, cqn, syndrome),
+            Fault::QueueEvent { kind, number } => queue_event(&mut dev, kind, number),
+            Fault::PageRequest(pages) => {
+                dev.request_pages(pages);
+            }
+            Fault::Health { syndrome, severity, request_reset } => {
+                dev.iseg.health = (syndrome, severity, request_reset);
+            }
+            Fault::CounterStuck => dev.faults.counter_stuck_at = Some(dev.clock.now()),
+            Fault::Removed => dev.remove(),
+            Fault::NeverBoots => dev.faults.never_boots = true,
+        }
+        self.interrupts_may_have_fired(&dev);
+    }
+
+    /// Takes back all faults that still wait for their time, and the lasting ones; a removed function comes back as after
+    /// power-on.
+    pub fn clear_faults(&self) {
+        let mut dev = self.lock();
+        dev.faults = Default::default();
+        dev.data.clear_faults();
+        dev.iseg.health = (0, 0, false);
+        if !dev.present {
+            dev.present = true;
+            dev.reset();
+            dev.pci.turn_on();
+        }
     }
 }

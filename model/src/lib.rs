@@ -9,6 +9,7 @@
 
 mod bar;
 mod bytes;
+mod calls;
 mod caps;
 mod clocks;
 mod cmdif;
@@ -24,6 +25,7 @@ mod iseg;
 mod knobs;
 mod model;
 mod objects;
+mod pace;
 mod pages;
 mod pci;
 mod port;
@@ -35,10 +37,12 @@ pub mod trace;
 mod violation;
 mod vport;
 
+pub use calls::Calls;
 pub use command::{opcode_named, syndrome_text};
 pub use config::{CapConfig, DEVICE_ID_CX5_PF, DEVICE_ID_CX5_VF, DEVICE_ID_GENERIC_VF, ModelConfig};
 pub use data::{CompletionCounts, CqeBytes, DataFault};
 pub use knobs::{Effect, Fault, Match};
 pub use model::{Model, ModelThread};
+pub use pace::{EventPace, EventQueueInfo};
 pub use record::CommandRecord;
 pub use violation::{Violation, ViolationKind};

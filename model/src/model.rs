@@ -1,17 +1,16 @@
 //! The handle that users hold.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::bar;
+use crate::calls::Calls;
 use crate::config::ModelConfig;
 use crate::data::CompletionCounts;
 use crate::device::Device;
-use crate::eq::{self, Event};
-use crate::knobs::Fault;
 use crate::record::CommandRecord;
 use crate::violation::Violation;
 
@@ -46,6 +45,10 @@ struct Shared {
     threaded: AtomicBool,
     /// When it was tied to the wall clock, and the model time then.
     wall: Mutex<Option<(Instant, u64)>>,
+    /// Arm doorbells of completion queues arrive before their write returns.
+    arms_arrive_at_once: AtomicBool,
+    /// Turns of wait loops while it ran on its own thread.
+    relaxed: AtomicU64,
 }
 
 struct Posted {
@@ -75,6 +78,8 @@ impl Model {
             interrupt: Condvar::new(),
             threaded: AtomicBool::new(false),
             wall: Mutex::default(),
+            arms_arrive_at_once: AtomicBool::new(false),
+            relaxed: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -113,7 +118,8 @@ impl Model {
             let full = posted.len() >= MOST_POSTED;
             drop(posted);
             self.shared.doorbell.notify_one();
-            if full {
+            let arm = bar::is_cq_arm(offset) && self.shared.arms_arrive_at_once.load(Ordering::Acquire);
+            if full || arm {
                 drop(self.lock());
             }
             return;
@@ -141,10 +147,12 @@ impl Model {
     /// A turn of a wait loop: time moves on, further with each turn in which nothing happens, but never past what is due.
     pub(crate) fn relax_once(&self) {
         if self.is_threaded() {
+            self.shared.relaxed.fetch_add(1, Ordering::Relaxed);
             std::thread::yield_now();
             return;
         }
         let mut dev = self.lock();
+        dev.calls.relaxes += 1;
         let step = dev.relax_step(LONGEST_RELAX);
         let until = dev.clock.now().saturating_add(step);
         let until = dev.clock.next_due().map_or(until, |due| due.min(until));
@@ -158,6 +166,7 @@ impl Model {
             return self.wait_on_thread(vectors, deadline);
         }
         let mut dev = self.lock();
+        dev.calls.wait(vectors);
         let end = deadline.min(dev.clock.now().saturating_add(LONGEST_WAIT));
         loop {
             dev.run();
@@ -172,6 +181,7 @@ impl Model {
     fn wait_on_thread(&self, vectors: &[u32], deadline: u64) {
         let started = Instant::now();
         let mut dev = self.lock();
+        dev.calls.wait(vectors);
         let end = deadline.min(dev.clock.now().saturating_add(LONGEST_WAIT));
         let most = Duration::from_nanos(end.saturating_sub(dev.clock.now()));
         while !dev.irqs.take_any(vectors) {
@@ -275,7 +285,24 @@ impl Model {
 
     /// Interrupts raised so far.
     pub fn interrupts(&self) -> u64 {
-        self.lock().irqs.raised
+        self.lock().irqs.raised.iter().sum()
+    }
+
+    /// Interrupts raised so far on `vector`.
+    pub fn interrupts_of(&self, vector: u32) -> u64 {
+        self.lock().irqs.raised.get(vector as usize).copied().unwrap_or(0)
+    }
+
+    /// What the driver has asked of registers and of the port so far, by kind.
+    pub fn calls(&self) -> Calls {
+        let mut calls = self.lock().calls;
+        calls.relaxes += self.shared.relaxed.load(Ordering::Relaxed);
+        calls
+    }
+
+    /// Whether arm doorbells reach the device before their write returns, also when it runs on its own thread.
+    pub(crate) fn let_arms_arrive_at_once(&self, at_once: bool) {
+        self.shared.arms_arrive_at_once.store(at_once, Ordering::Release);
     }
 
     /// Reads `width` bytes (1, 2 or 4) of PCI configuration space, as a little-endian number.
@@ -339,45 +366,10 @@ impl Model {
         self.lock().objects.alive()
     }
 
-    /// Lets something go wrong, now or at a command to come.
-    pub fn inject(&self, fault: Fault) {
-        let mut dev = self.lock();
-        dev.stir();
-        match fault {
-            Fault::Command { at, effect } => dev.faults.add(at, effect),
-            Fault::StrayCommandEvent(slots) => eq::report(&mut dev, Event::command(slots)),
-            Fault::StrayCompletionEvent { eqn, cqn } => eq::post(&mut dev, eqn, Event::completion(cqn)),
-            Fault::PageRequest(pages) => {
-                dev.request_pages(pages);
-            }
-            Fault::Health { syndrome, severity, request_reset } => {
-                dev.iseg.health = (syndrome, severity, request_reset);
-            }
-            Fault::CounterStuck => dev.faults.counter_stuck_at = Some(dev.clock.now()),
-            Fault::Removed => dev.remove(),
-            Fault::NeverBoots => dev.faults.never_boots = true,
-        }
-        self.interrupts_may_have_fired(&dev);
-    }
-
     /// Wakes who waits for an interrupt.
     pub(crate) fn interrupts_may_have_fired(&self, dev: &Device) {
         if dev.irqs.any() {
             self.shared.interrupt.notify_all();
-        }
-    }
-
-    /// Takes back all faults that still wait for their time, and the lasting ones; a removed function comes back as after
-    /// power-on.
-    pub fn clear_faults(&self) {
-        let mut dev = self.lock();
-        dev.faults = Default::default();
-        dev.data.clear_faults();
-        dev.iseg.health = (0, 0, false);
-        if !dev.present {
-            dev.present = true;
-            dev.reset();
-            dev.pci.turn_on();
         }
     }
 }

@@ -17,6 +17,18 @@ pub(crate) enum Due {
     },
     /// An event for an event queue, held back by a knob.
     Event(crate::eq::Late),
+    /// The completion event of a queue arrives, unless it has before.
+    Completion {
+        /// Event queue number.
+        eqn: u32,
+        /// Completion queue number.
+        cqn: u32,
+    },
+    /// The interrupt of an event queue arrives.
+    Interrupt {
+        /// Event queue number.
+        eqn: u32,
+    },
     /// A timer of the data path.
     Data(data::Timer),
 }

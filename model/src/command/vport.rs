@@ -15,10 +15,10 @@ fn own_vport(input: &[u8]) -> Done {
     if u8_at(input, 0x8) == 0 && be16(input, 0xa) == 0 { Ok(()) } else { Err(Reject::Vport) }
 }
 
-pub(super) fn state(_: &mut Device, input: &[u8], output: &mut [u8]) -> Done {
+pub(super) fn state(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done {
     own_vport(input)?;
     put_bits(output, 0xf * 8, 4, 1); // admin_state: up
-    put_bits(output, 0xf * 8 + 4, 4, 1); // state: up
+    put_bits(output, 0xf * 8 + 4, 4, dev.link_up.into()); // state: 1 up, 0 down
     Ok(())
 }
 

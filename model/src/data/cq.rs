@@ -139,6 +139,15 @@ pub(super) fn wrote(dev: &mut Device, cqn: u32, count: u32, solicited: bool) {
     moderation::wrote(dev, cqn, count, solicited);
 }
 
+/// Breaks a queue by hand; without one of this number there is the event only.
+pub(crate) fn break_by_hand(dev: &mut Device, cqn: u32, syndrome: u8) {
+    if dev.objects.cqs.contains_key(&cqn) {
+        fail(dev, cqn, if syndrome == 1 { OVERFLOW } else { WRITE_FAIL });
+    } else {
+        eq::report(dev, Event::cq_error(cqn, syndrome));
+    }
+}
+
 /// Breaks a queue: `status` is what its context says from now on. The event's syndromes are 1 overrun, 2 access.
 fn fail(dev: &mut Device, cqn: u32, status: u8) {
     if let Some(cq) = dev.objects.cqs.get_mut(&cqn) {
@@ -230,6 +239,6 @@ pub(crate) fn arm(dev: &mut Device, uar: u32, value: u64) {
     let solicited_only = word & 1 << 24 != 0;
     let behind = dev.data.cq(cqn).solicited.map(|index| producer.wrapping_sub(index) & INDEX);
     let solicited = behind.is_some_and(|distance| distance < unseen);
-    let now = if solicited_only { solicited } else { unseen > 0 };
+    let now = dev.arm_sees_waiting && if solicited_only { solicited } else { unseen > 0 };
     moderation::arm(dev, cqn, CqArm { solicited_only }, now.then_some(solicited));
 }

@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 
 use crate::device::Device;
 use crate::objects::{Cq, QpState};
+use crate::pace;
 
 pub use fault::DataFault;
 pub(crate) use gather::settle;
@@ -150,8 +151,19 @@ pub(crate) fn qp_destroyed(dev: &mut Device, qpn: u32) {
     dev.data.sends.remove(&qpn);
 }
 
-/// A completion queue is about to be destroyed.
+/// A completion queue breaks by hand: 1 overrun, else an access violation.
+pub(crate) fn break_cq(dev: &mut Device, cqn: u32, syndrome: u8) {
+    cq::break_by_hand(dev, cqn, syndrome);
+}
+
+/// A queue pair, if there is one of this number, goes to error by hand.
+pub(crate) fn break_qp(dev: &mut Device, qpn: u32) {
+    sq::enter_error(dev, qpn);
+}
+
+/// A completion queue is about to be destroyed: no event of it comes behind the command that ends it.
 pub(crate) fn cq_destroyed(dev: &mut Device, cqn: u32) {
+    pace::release(dev, cqn);
     dev.data.cqs.remove(&cqn);
 }
 

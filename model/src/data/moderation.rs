@@ -3,8 +3,8 @@
 
 use super::Timer;
 use crate::device::Device;
-use crate::eq::{self, Event};
 use crate::objects::CqArm;
+use crate::pace;
 use crate::time::Due;
 
 /// What a queue keeps for its next event.
@@ -78,5 +78,5 @@ fn raise(dev: &mut Device, cqn: u32) {
     let Some(cq) = dev.objects.cqs.get_mut(&cqn) else { return };
     cq.armed = None;
     let eqn = cq.eqn;
-    eq::post(dev, eqn, Event::completion(cqn));
+    pace::completion(dev, eqn, cqn);
 }

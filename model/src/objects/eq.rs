@@ -1,7 +1,10 @@
 //! Event queues.
 
+use std::collections::BTreeMap;
+
 use super::{Buffer, page_offset};
 use crate::bytes::{be24, be64, bits, put_bits};
+use crate::pace::EventPace;
 
 /// An event queue (EQC).
 #[derive(Clone, Debug)]
@@ -23,6 +26,12 @@ pub(crate) struct Eq {
     pub(crate) armed: bool,
     /// An overrun happened: nothing is reported any more.
     pub(crate) overrun: bool,
+    /// When its completion events and interrupts come.
+    pub(crate) pace: EventPace,
+    /// Completion queues whose events are on their way, and when each arrives.
+    pub(crate) held: BTreeMap<u32, u64>,
+    /// When an interrupt that is on its way arrives.
+    pub(crate) interrupt_at: Option<u64>,
 }
 
 impl Eq {
@@ -42,6 +51,9 @@ impl Eq {
             consumer: 0,
             armed: false,
             overrun: false,
+            pace: EventPace::default(),
+            held: BTreeMap::new(),
+            interrupt_at: None,
         }
     }
 

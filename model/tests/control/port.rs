@@ -101,6 +101,125 @@ fn waiting_jumps_to_the_interrupt_or_to_the_deadline() {
 }
 
 #[test]
+fn waiting_for_several_interrupts_ends_with_any_of_them_and_takes_those_that_fired() {
+    let mut d = Driver::up(ModelConfig::default());
+    let eqs = [2, 5].map(|vector| d.eq(EqWish { mask: 1 << (16 + vector), vector, log_size: 4 }).unwrap());
+    let stray = |kind| d.model.inject(Fault::Event { eqn: None, kind, sub: 0, data: [0; 28] });
+    let start = d.model.now();
+    d.model.wait_any(1 << 2 | 1 << 5, start + 1_000_000);
+    assert_eq!(d.model.now(), start + 1_000_050, "nothing fires: until the deadline");
+    eqs.iter().for_each(|eq| d.arm_eq(*eq, 0));
+    let passes = |vectors: u64| {
+        let start = d.model.now();
+        d.model.wait_any(vectors, start + 1_000_000);
+        d.model.now() - start - 50
+    };
+    stray(21);
+    assert_eq!(passes(1 << 2 | 1 << 63), 1_000_000, "vector 5 is not meant, and stays");
+    assert_eq!((passes(1 << 5 | 1 << 2), passes(1 << 5 | 1 << 2)), (0, 1_000_000), "taken once");
+    eqs.iter().for_each(|eq| d.arm_eq(*eq, u32::from(eq.number == eqs[1].number)));
+    stray(18);
+    stray(21);
+    assert_eq!((passes(1 << 5 | 1 << 2), passes(1 << 5), passes(1 << 2)), (0, 1_000_000, 1_000_000), "both at once");
+    assert_eq!(passes(0), 1_000_000);
+    assert_eq!([0, 2, 5, 99].map(|vector| d.model.interrupts_of(vector)), [0, 1, 2, 0]);
+    assert_eq!(d.broken(), []);
+}
+
+#[test]
+fn a_pause_lets_time_pass_and_leaves_the_interrupts() {
+    let mut d = Driver::up(ModelConfig::default());
+    let eq = d.eq(EqWish { mask: 1 << 0xa, vector: 2, log_size: 4 }).unwrap();
+    d.arm_eq(eq, 0);
+    d.model.inject(Fault::Command { at: Match::Opcode(0x107), effect: Effect::Late(7_000_000) });
+    d.post(0, &d.build(0, 0x107, 1, &[0; 8], 16));
+    let start = d.model.now();
+    d.model.pause(start + 9_000_000);
+    assert_eq!(d.model.now(), start + 9_000_050, "the interrupt that came at 7 ms ended nothing");
+    assert!(d.done(0));
+    let start = d.model.now();
+    d.model.wait(2, start + 1_000_000);
+    assert_eq!(d.model.now(), start + 50, "and is still there");
+    d.model.pause(0);
+    assert_eq!(d.model.now(), start + 100, "what is over does not wait");
+}
+
+#[test]
+fn the_time_of_day_goes_on_with_the_clock() {
+    let model = Model::new(ModelConfig { epoch_s: 1_234_567_890, ..ModelConfig::default() });
+    let first = model.wall_clock().unwrap();
+    assert!((1_234_567_890_000_000_000..1_234_567_890_001_000_000).contains(&first));
+    assert_eq!(model.wall_clock(), Some(first), "asking for it lets no time pass");
+    model.step(123_456);
+    assert_eq!(model.wall_clock(), Some(first + 123_456));
+}
+
+#[test]
+fn on_its_own_thread_waits_for_several_interrupts_and_pauses_end_in_time() {
+    let mut d = Driver::up(ModelConfig::default());
+    let eq = d.eq(EqWish { mask: 1 << 0xa, vector: 2, log_size: 4 }).unwrap();
+    d.arm_eq(eq, 0);
+    let _thread = d.model.spawn().unwrap();
+    let wall = d.model.wall_clock().unwrap();
+    let start = Instant::now();
+    d.model.pause(d.model.now() + 5_000_000);
+    assert!(start.elapsed() >= Duration::from_micros(4_900));
+    d.model.wait_any(1 << 1 | 1 << 3, d.model.now() + 5_000_000);
+    assert!(start.elapsed() >= Duration::from_micros(9_800), "no interrupt of these");
+    d.model.inject(Fault::Command { at: Match::Opcode(0x107), effect: Effect::Late(2_000_000) });
+    d.post(0, &d.build(0, 0x107, 1, &[0; 8], 16));
+    let start = d.model.now();
+    d.model.pause(start + 4_000_000);
+    d.model.wait_any(1 << 1 | 1 << 2, start + 900_000_000);
+    assert!(d.done(0) && d.model.now() < start + 800_000_000, "the pause took no interrupt");
+    assert!(d.model.wall_clock().unwrap() - wall >= 14_000_000);
+    assert_eq!(d.broken(), []);
+}
+
+#[test]
+fn calls_are_counted_by_kind() {
+    let mut d = Driver::up(ModelConfig::default());
+    let eq = d.eq(EqWish { mask: 1 << 0xa, ..EqWish::default() }).unwrap();
+    for threaded in [false, true] {
+        let _thread = threaded.then(|| d.model.spawn().unwrap());
+        let (before, page) = (d.model.calls(), d.uar as usize * 4096);
+        assert_eq!(d.model.calls(), before, "counting does not count");
+        let count = |call: &dyn Fn()| {
+            let before = d.model.calls();
+            call();
+            let calls = d.model.calls().since(&before);
+            [
+                calls.reads,
+                calls.init_segment,
+                calls.sends,
+                calls.cq_arms,
+                calls.eq_arms,
+                calls.eq_updates,
+                calls.other_writes,
+            ]
+        };
+        assert_eq!(count(&|| _ = d.read(4)), [1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(count(&|| d.write(0x18, 0)), [0, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(count(&|| d.write64(page + 0x800, 0)), [0, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(count(&|| [0x904, 0x900].iter().for_each(|at| d.write(page + at, 0))), [0, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(count(&|| d.write64(page + 0x20, 0)), [0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(count(&|| [0x20, 0x24].iter().for_each(|at| d.write(page + at, 0))), [0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(count(&|| d.arm_eq(eq, 0)), [0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(count(&|| d.write(page + 0x48, eq.number << 24)), [0, 0, 0, 0, 0, 1, 0]);
+        assert_eq!(count(&|| d.write(page + 0x60, 0)), [0, 0, 0, 0, 0, 0, 1]);
+        d.model.wait(1, 0);
+        d.model.wait_any(1 << 1 | 1 << 2, 0);
+        d.model.pause(0);
+        (0..3).for_each(|_| d.model.relax());
+        (0..4).for_each(|_| _ = d.model.now());
+        let calls = d.model.calls().since(&before);
+        assert_eq!((calls.waits, calls.pauses, calls.relaxes, calls.nows), (2, 1, 3, 4));
+        assert_eq!(calls.doorbells(), 8);
+    }
+    d.model.take_violations();
+}
+
+#[test]
 fn an_interrupt_fires_once_for_each_arming() {
     let mut d = Driver::up(ModelConfig::default());
     let eq = d.eq(EqWish { mask: 1 << 0xa, ..EqWish::default() }).unwrap();

@@ -9,9 +9,9 @@ use crate::wqe::{Wqe, inline, signalled};
 pub struct Wire {
     pub rdma: Rdma,
     pub a: Qp,
-    b: Qp,
+    pub b: Qp,
     pub send: Cq,
-    recv: Cq,
+    pub recv: Cq,
     pub to: Mr,
 }
 
@@ -31,7 +31,7 @@ impl Wire {
     }
 
     /// The events on the completion queue's event queue: (type, cqn).
-    fn events(&mut self) -> Vec<(u8, u64)> {
+    pub fn events(&mut self) -> Vec<(u8, u64)> {
         std::iter::from_fn(|| self.rdma.comp_eq.take()).map(|e| (e[1], get(&e, 0x39 * 8, 24))).collect()
     }
 }

@@ -12,6 +12,7 @@ mod connections;
 mod datagrams;
 mod depth;
 mod errors;
+mod events;
 mod faults;
 mod inline;
 mod kinds;
