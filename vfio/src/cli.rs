@@ -60,10 +60,11 @@ enum Cmd {
 
 const PINGPONG_EXAMPLES: &str = "\
 Takes a function from reset to verified round trips and back: firmware, pages, queues, two connected queue pairs, \
-messages that differ from each other, all of it given back.
+messages that differ from each other, all of it given back. Ends with a histogram of what each message took.
 
 Examples:
   mlx5 pingpong --model
+  mlx5 pingpong --model --thread --depth 1       the device on its own thread, one message at a time
   mlx5 pingpong --model --iters 2000 --size 4096
   mlx5 pingpong --model --compress csum --layout enhanced --cqe-size 128
   mlx5 pingpong --model --inline-cqe --size 32

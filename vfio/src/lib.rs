@@ -4,6 +4,7 @@ pub mod cli;
 mod cq;
 pub mod decode;
 mod info;
+mod latency;
 mod options;
 mod pingpong;
 mod progress;

@@ -173,7 +173,7 @@ fn traffic_over(model: &Model, device: &Device, attributes: &Attributes, domain:
     let laps = if slots <= SMALL { LAPS_OF_SMALL } else { LAPS };
     let iters = FEWEST.max(laps * slots / 2);
     let numbered = attributes.compress.is_none();
-    let plan = Plan { iters, size: SIZE, varied: true, seed: cqe.into(), depth: None, numbered, scatter_to_cqe: false };
+    let plan = Plan { iters, size: SIZE, varied: true, seed: cqe.into(), numbered, ..Plan::default() };
     let ran = traffic::run(model, device, cqs, &plan, &mut Progress::new(iters, false));
     if let Some(why) = ran.failure.or(ran.teardown) {
         return Verdict::Failed(why);

@@ -35,6 +35,10 @@ pub(crate) struct PingpongArgs {
     depth: Option<u32>,
     #[command(flatten)]
     entries: EntryArgs,
+    /// Run the model on a thread of its own and by the clock on the wall, as a device is; else it runs in the driver's calls,
+    /// and the same seed gives the same run
+    #[arg(long)]
+    thread: bool,
     /// Where the payloads come from: the same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -193,6 +197,14 @@ fn trips(args: &PingpongArgs, model: &Model, device: &Device, outcome: &mut Outc
         depth: args.depth,
         numbered: args.entries.compress.is_none(),
         scatter_to_cqe: args.entries.inline_cqe,
+        threaded: args.thread,
+    };
+    let _thread = match args.thread.then(|| model.spawn()).transpose() {
+        Ok(thread) => thread,
+        Err(e) => {
+            outcome.ran.failure = Some(format!("no thread for the model: {e}"));
+            return;
+        }
     };
     outcome.ran = traffic::run(model, device, cqs, &plan, &mut Progress::new(args.iters, !json));
 }
@@ -237,7 +249,18 @@ mod tests {
     fn args(fault: Option<Fault>) -> PingpongArgs {
         let device = crate::cli::DeviceArgs { model: true };
         let entries = EntryArgs::default();
-        PingpongArgs { device, iters: 10, size: 64, cqe: 64, depth: None, entries, seed: 1, trace: false, fault }
+        PingpongArgs {
+            device,
+            iters: 10,
+            size: 64,
+            cqe: 64,
+            depth: None,
+            entries,
+            thread: false,
+            seed: 1,
+            trace: false,
+            fault,
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{Fault, Outcome, PingpongArgs};
 use crate::cli::Failure;
 use crate::decode::table;
+use crate::traffic::Ran;
 
 pub(super) fn object(
     args: &PingpongArgs,
@@ -34,6 +35,8 @@ pub(super) fn object(
         "sessions": o.counts.sessions,
         "inlined": o.counts.inlined,
         "in_flight": ran.in_flight,
+        "threaded": args.thread,
+        "latency": ran.latency.object(),
         "elapsed_ns": ran.elapsed.as_nanos() as u64,
         "teardown": ran.teardown.as_deref().unwrap_or("clean"),
         "fault": args.fault.map(Fault::name),
@@ -97,7 +100,20 @@ pub(super) fn text(
     for violation in violations {
         writeln!(out, "  violation: {violation}")?;
     }
-    Ok(())
+    latency(ran, out)
+}
+
+/// How long messages took.
+fn latency(ran: &Ran, out: &mut dyn Write) -> Result<(), Failure> {
+    if ran.latency.count() == 0 {
+        return Ok(());
+    }
+    let alone = if ran.in_flight == 1 { "one in flight" } else { "in bursts of up to {} (--depth 1: one in flight)" };
+    let flight = alone.replace("{}", &ran.in_flight.to_string());
+    let messages = counted(ran.latency.count(), "message", "messages");
+    writeln!(out, "\nLatency of {messages}, from posting the send to polling the receive, {flight}:\n")?;
+    ran.latency.text(out)?;
+    Ok(writeln!(out)?)
 }
 
 fn name(command: &CommandTrace) -> String {
@@ -108,7 +124,8 @@ fn status(command: &CommandTrace) -> String {
     command.result.map_or_else(|e| e.to_string(), |()| "ok".to_string())
 }
 
-fn counted(n: u32, one: &str, many: &str) -> String {
+fn counted(n: impl Into<u64>, one: &str, many: &str) -> String {
+    let n = n.into();
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
@@ -132,6 +149,6 @@ mod tests {
         for (ns, written) in times {
             assert_eq!(time_of(Duration::from_nanos(ns)), written);
         }
-        assert_eq!([1, 2].map(|n| counted(n, "byte", "bytes")), ["1 byte", "2 bytes"]);
+        assert_eq!([1_u32, 2].map(|n| counted(n, "byte", "bytes")), ["1 byte", "2 bytes"]);
     }
 }

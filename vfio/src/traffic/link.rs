@@ -5,6 +5,8 @@ use mlx5::{
     QpState, dv, ibv,
 };
 
+use super::receives::Receives;
+
 /// Bytes up to which a payload travels inside the work request.
 pub const INLINE: u32 = 64;
 /// Messages in flight unless another number is asked for.
@@ -13,7 +15,7 @@ const IN_FLIGHT: u32 = 16;
 const BUFFER: u32 = 1 << 20;
 
 /// What the traffic is like.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
     /// Round trips.
     pub iters: u64,
@@ -29,6 +31,8 @@ pub struct Plan {
     pub numbered: bool,
     /// Short messages may come in the completion itself.
     pub scatter_to_cqe: bool,
+    /// The model runs on a thread of its own.
+    pub threaded: bool,
 }
 
 impl Plan {
@@ -46,6 +50,11 @@ impl Plan {
     }
 }
 
+/// The end that sends first, in [`Link::ends`].
+pub const A: usize = 0;
+/// The end that sends back what it receives.
+pub const B: usize = 1;
+
 /// One end: a CQ for its sends and receives, a queue pair, and memory.
 pub struct End {
     /// Name in messages.
@@ -56,16 +65,16 @@ pub struct End {
     pub qp: Qp,
     /// Where its own payloads lie, one slot for each message in flight.
     pub outgoing: DmaBuf,
-    /// Where the peer's payloads land.
-    pub incoming: DmaBuf,
+    /// Which of [`Link::receives`] takes the peer's messages.
+    pub receives: usize,
 }
 
 /// Two connected ends and what they lie in.
 pub struct Link {
-    /// Sends first.
-    pub a: End,
-    /// Sends back what it receives.
-    pub b: End,
+    /// [`A`] and [`B`].
+    pub ends: [End; 2],
+    /// The receive requests of the ends.
+    pub receives: Vec<Receives>,
     /// Number of messages in flight at a time.
     pub depth: u32,
     pd: Pd,
@@ -76,23 +85,25 @@ impl Link {
     pub fn new(device: &Device, [a_cq, b_cq]: [Cq; 2], plan: &Plan) -> Result<Self, Error> {
         let pd = ibv::alloc_pd(device)?;
         let depth = plan.in_flight(a_cq.cqe().min(b_cq.cqe()));
-        let mut a = End::new(&pd, "A", a_cq, depth, plan)?;
-        let mut b = End::new(&pd, "B", b_cq, depth, plan)?;
+        let receives = vec![Receives::new(&pd, depth, plan.size)?, Receives::new(&pd, depth, plan.size)?];
+        let mut a = End::new(&pd, "A", a_cq, A, depth, plan)?;
+        let mut b = End::new(&pd, "B", b_cq, B, depth, plan)?;
         a.connect(device, b.qp.qp_num())?;
         b.connect(device, a.qp.qp_num())?;
-        Ok(Self { a, b, depth, pd })
+        Ok(Self { ends: [a, b], receives, depth, pd })
     }
 
     /// Ends everything, in order. The first error is told, the rest goes on.
     pub fn close(self) -> Result<(), Error> {
-        let ends = [self.a.close(), self.b.close()];
-        let pd = ibv::dealloc_pd(self.pd).map_err(|e| e.error);
-        ends.into_iter().chain([pd]).find(Result::is_err).unwrap_or(Ok(()))
+        let mut done: Vec<_> = self.ends.into_iter().map(End::close).collect();
+        done.extend(self.receives.into_iter().map(Receives::close));
+        done.push(ibv::dealloc_pd(self.pd).map_err(|e| e.error));
+        done.into_iter().collect()
     }
 }
 
 impl End {
-    fn new(pd: &Pd, name: &'static str, cq: Cq, depth: u32, plan: &Plan) -> Result<Self, Error> {
+    fn new(pd: &Pd, name: &'static str, cq: Cq, receives: usize, depth: u32, plan: &Plan) -> Result<Self, Error> {
         let cap =
             QpCap { max_send_wr: depth, max_recv_wr: depth, max_send_sge: 1, max_recv_sge: 1, max_inline_data: INLINE };
         let mut init = QpInitAttr::new(&cq, &cq, cap);
@@ -100,8 +111,7 @@ impl End {
         let qp = ibv::create_qp(pd, &mut init)?;
         let bytes = depth as usize * plan.size as usize;
         let outgoing = pd.alloc_buf(bytes, AccessFlags::empty())?;
-        let incoming = pd.alloc_buf(bytes, AccessFlags::LOCAL_WRITE)?;
-        Ok(Self { name, cq, qp, outgoing, incoming })
+        Ok(Self { name, cq, qp, outgoing, receives })
     }
 
     /// Takes the queue pair to Rts, towards a peer on the same port.
@@ -145,7 +155,7 @@ impl End {
     fn close(self) -> Result<(), Error> {
         let qp = ibv::destroy_qp(self.qp).map_err(|e| e.error);
         let cq = ibv::destroy_cq(self.cq).map_err(|e| e.error);
-        let memory = [self.outgoing, self.incoming].map(|buf| buf.dereg().map_err(|e| e.error));
-        [qp, cq].into_iter().chain(memory).find(Result::is_err).unwrap_or(Ok(()))
+        let memory = self.outgoing.dereg().map_err(|e| e.error);
+        qp.and(cq).and(memory)
     }
 }

@@ -1,13 +1,20 @@
 //! Real traffic over completion queues: two connected ends on one device, and round trips whose every byte is compared.
 
+mod check;
+mod drain;
+mod failure;
 mod link;
+mod payload;
+mod receives;
 mod rounds;
+mod wait;
 
 use std::time::{Duration, Instant};
 
 use mlx5::{Cq, Device, ibv};
 use mlx5_model::Model;
 
+use crate::latency::Latency;
 use crate::progress::Progress;
 use link::Link;
 pub(crate) use link::Plan;
@@ -20,7 +27,9 @@ pub(crate) struct Ran {
     pub(crate) in_flight: u32,
     /// Round trips that were compared byte for byte at both ends.
     pub(crate) verified: u64,
-    /// How long they took.
+    /// How long each message took, from the call that posted its send to the poll that told of its receive.
+    pub(crate) latency: Latency,
+    /// How long the round trips took.
     pub(crate) elapsed: Duration,
     /// Why they ended early.
     pub(crate) failure: Option<String>,
@@ -40,10 +49,8 @@ pub(crate) fn run(model: &Model, device: &Device, cqs: [Cq; 2], plan: &Plan, pro
     };
     ran.in_flight = link.depth;
     let start = Instant::now();
-    let mut rounds = Rounds::new(&mut link, model, plan);
-    let result = rounds.run(|done| progress.set(done));
+    let result = Rounds::new(&mut link, model, plan, &mut ran).run(|done| progress.set(done));
     ran.elapsed = start.elapsed();
-    ran.verified = rounds.verified;
     ran.failure = result.err().map(|e| e.to_string());
     if let Err(e) = link.close() {
         ran.teardown = Some(format!("taking the connection down failed: {e}"));

@@ -1,0 +1,80 @@
+//! `mlx5 pingpong`: latencies.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::tool;
+use serde_json::Value;
+
+/// Standard output and standard error of `mlx5 pingpong --model` with options, which ends with `code`.
+fn pingpong(code: i32, options: &str) -> (String, String) {
+    let args: Vec<&str> = ["pingpong", "--model"].into_iter().chain(options.split_whitespace()).collect();
+    let out = tool(&args, b"");
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert_eq!(out.status.code(), Some(code), "mlx5 {args:?}\n{stdout}\n{stderr}");
+    (stdout, stderr)
+}
+
+fn json(code: i32, options: &str) -> Value {
+    serde_json::from_str(&pingpong(code, &format!("{options} --json")).0).expect("JSON")
+}
+
+/// Both directions of each round trip are messages; what is told of them fits together.
+#[track_caller]
+fn check_latency(latency: &Value, messages: u64) {
+    let ns = |name: &str| latency[name].as_u64().unwrap_or_else(|| panic!("{name}: {latency}"));
+    assert_eq!(latency["messages"], messages);
+    let told = ["min_ns", "p50_ns", "p90_ns", "p99_ns", "p99_9_ns", "max_ns"].map(ns);
+    assert!(told[0] > 0 && told.is_sorted(), "{latency}");
+    assert!((told[0]..=told[5]).contains(&ns("mean_ns")), "{latency}");
+    let rows = latency["histogram"].as_array().unwrap();
+    let number = |row: &Value, name: &str| row[name].as_u64().unwrap();
+    assert_eq!(rows.iter().map(|row| number(row, "count")).sum::<u64>(), messages);
+    assert!(rows.windows(2).all(|two| two[0]["to_ns"] == two[1]["from_ns"]), "{latency}");
+    let (first, last) = (&rows[0], &rows[rows.len() - 1]);
+    assert!(number(first, "from_ns") <= told[0] && told[0] < number(first, "to_ns"), "{latency}");
+    assert!(number(last, "from_ns") <= told[5] && told[5] < number(last, "to_ns"), "{latency}");
+}
+
+#[test]
+fn every_message_is_in_the_histogram_however_the_model_runs() {
+    for options in ["--iters 100", "--iters 100 --depth 1", "--iters 100 --thread", "--iters 1 --thread"] {
+        let got = json(0, options);
+        check_latency(&got["latency"], 2 * got["iters"].as_u64().unwrap());
+        assert_eq!(got["threaded"], options.contains("--thread"), "{got}");
+    }
+}
+
+/// What a run that failed measured is told as well.
+#[test]
+fn only_messages_that_were_verified_are_in_the_histogram() {
+    let got = json(1, "--iters 104 --fault corrupt --depth 1");
+    check_latency(&got["latency"], 104);
+    let got = json(1, "--iters 1 --fault corrupt");
+    check_latency(&got["latency"], 1);
+}
+
+/// The rows of the histogram: where the counts end, and where the bars begin.
+fn columns(text: &str) -> Vec<(usize, usize)> {
+    let rows = text.lines().filter(|line| line.contains(" us  ") && line.contains(" - "));
+    rows.map(|line| {
+        let bar = line.find('#').unwrap_or_else(|| line.len() + 2);
+        (line.find(" us  ").unwrap(), bar)
+    })
+    .collect()
+}
+
+#[test]
+fn bars_line_up_in_the_output() {
+    let (text, _) = pingpong(0, "--iters 300 --depth 1");
+    assert!(text.contains("Latency of 600 messages, from posting the send to polling the receive, one in flight:\n"));
+    let columns = columns(&text);
+    assert!(!columns.is_empty() && columns.iter().all(|column| *column == columns[0]), "{columns:?}\n{text}");
+    let longest = text.lines().map(|line| line.matches('#').count()).max();
+    assert_eq!(longest, Some(40), "{text}");
+    for name in ["min", "50%", "90%", "99%", "99.9%", "max"] {
+        let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("{text}"));
+        assert!(line.ends_with(" us"), "{line}");
+    }
+}
