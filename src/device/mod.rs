@@ -153,7 +153,9 @@ impl Device {
     /// [`DeviceFatal`](AsyncEvent::DeviceFatal) has been taken: nothing more comes.
     pub fn get_async_event(&self, deadline: u64) -> Result<AsyncEvent, Error> {
         let control = &self.inner.control;
-        control.await_event(deadline, || control::INTERRUPT, || control.events.next())
+        let event = control.await_event(deadline, || control::INTERRUPT, || control.events.next());
+        // A failure that the wait itself found has left an event.
+        event.or_else(|error| control.events.next().ok_or(error))
     }
 
     /// The oldest asynchronous event that nobody has taken yet, without waiting (`ibv_get_async_event(3)` on a descriptor that

@@ -8,6 +8,8 @@ mod channel;
 mod line;
 mod notice;
 mod registry;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use alloc::collections::VecDeque;
