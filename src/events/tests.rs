@@ -141,7 +141,9 @@ fn an_event_about_an_object_that_is_not_there_is_counted_and_dropped() {
         }
     }
     // The numbers of the kinds are apart, and a receive queue's or send queue's is no queue pair's.
-    for other in [queue(0x05, 0, 0x42), queue(0x14, 0, 0x41), queue(0x05, 1, 0x41), queue(0x05, 2, 0x41), cq_error(0x41, 1)] {
+    for other in
+        [queue(0x05, 0, 0x42), queue(0x14, 0, 0x41), queue(0x05, 1, 0x41), queue(0x05, 2, 0x41), cq_error(0x41, 1)]
+    {
         events.on_event(&other);
         sent += 1;
     }
@@ -174,7 +176,9 @@ fn events_of_an_object_go_with_it() {
     let qp = events.insert(Kind::Qp, 5, 2);
     events.insert(Kind::Srq, 5, 3);
     let all = || {
-        for event in [cq_error(5, 1), cq_error(6, 1), queue(5, 0, 5), queue(0x14, 0, 5), entry(9, 4, &[(0x28, &[0x10])])] {
+        for event in
+            [cq_error(5, 1), cq_error(6, 1), queue(5, 0, 5), queue(0x14, 0, 5), entry(9, 4, &[(0x28, &[0x10])])]
+        {
             events.on_event(&event);
         }
     };

@@ -1,6 +1,7 @@
 //! The verbs over the model: what the man pages promise, argument by argument and completion by completion.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
+mod async_events;
 mod cq_create;
 mod cq_destroy;
 mod cq_made;
