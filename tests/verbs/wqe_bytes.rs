@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::support::pair;
-use mlx5::{Remote, SendFlags, SendWr, Sge, WrOpcode};
+use crate::support::{Pair, pair};
+use mlx5::{RecvWr, Remote, SendFlags, SendWr, Sge, WcStatus, WrOpcode};
 
 /// Numbers, each with its width in bytes.
 type Parts = [(u64, usize)];
@@ -62,5 +62,49 @@ fn each_operation_lies_in_the_queue_as_the_headers_say() {
         assert_eq!(written, right, "{opcode:?}");
     }
     p.port.deaf.store(false, Ordering::Relaxed);
+    p.end();
+}
+
+/// Case C-077, of a driver whose list of devices had no end marker. No list here needs one but those that the device reads: the pieces
+/// of a receive (`mlx5_wqe_data_seg` with `MLX5_INVALID_LKEY`, 0x100), and mailboxes (`messages_of_every_size_arrive_and_come_back`).
+/// A shorter list than the one before in its place ends where its pieces do, a full one fills its place and nothing behind it.
+#[test]
+fn a_list_of_pieces_ends_where_its_last_piece_does() {
+    const PIECE: usize = 16;
+    let mut p = pair();
+    // SAFETY: a query names no memory and takes nothing away.
+    let qpc = unsafe { p.dev.general_cmd(&mlx5::hw::cmd::QueryQp { qpn: p.qp[1].qp_num() }) }.unwrap();
+    let base = p.port.allocation(qpc.dbr_addr());
+    let queue = |p: &Pair| -> Vec<u8> {
+        let words = p.port.words(base, 16 * 64 / 4);
+        words.iter().flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes()).collect()
+    };
+    let piece = |p: &Pair, n: usize| p.sge(1, n * 4096, PIECE);
+    let send = |p: &mut Pair, pieces: usize, length: usize| {
+        let list: Vec<_> = (0..pieces).map(|n| piece(p, n)).collect();
+        p.qp[1].post_recv(&[RecvWr { wr_id: 0, sg_list: &list }]).unwrap();
+        let (from, send_flags) = ([p.sge(0, 0, length)], SendFlags::SIGNALED);
+        p.qp[0].post_send(&[SendWr { sg_list: &from, send_flags, ..Default::default() }]).unwrap();
+        p.poll(0, 1);
+        p.poll(1, 1)[0]
+    };
+    p.buf[0].write(0, &[0xab; 4 * PIECE]).unwrap();
+    for _ in 0..16 {
+        assert_eq!(send(&mut p, 4, 4 * PIECE).byte_len, 64);
+    }
+    for (place, pieces) in [4, 3, 2, 1, 1, 2, 3, 4].into_iter().enumerate() {
+        let mut right = queue(&p);
+        assert_eq!(send(&mut p, pieces, pieces * PIECE).status, WcStatus::SUCCESS);
+        let end = [(0, 4), (0x100, 4), (0, 8)];
+        if pieces < 4 {
+            let at = 64 * place + PIECE * pieces;
+            right[at..at + 16].copy_from_slice(&segments(&end));
+        }
+        assert_eq!(queue(&p), right, "{pieces} pieces in place {place}");
+    }
+    // A message that is too long for the pieces does not go on in those of the lap before.
+    p.buf[1].write(2 * 4096, &[0; PIECE]).unwrap();
+    assert_eq!(send(&mut p, 2, 4 * PIECE).status, WcStatus::LOC_LEN_ERR);
+    assert_eq!(p.bytes(1, 2 * 4096, PIECE), [0; PIECE]);
     p.end();
 }
