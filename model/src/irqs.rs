@@ -21,7 +21,12 @@ pub(crate) trait Signal: Send {
 
 impl Irqs {
     pub(crate) fn new(vectors: u32) -> Self {
-        Self { pending: vec![false; vectors as usize], raised: vec![0; vectors as usize], ..Self::default() }
+        Self {
+            pending: vec![false; vectors as usize],
+            #[cfg(feature = "serve")]
+            signals: Vec::new(),
+            raised: vec![0; vectors as usize],
+        }
     }
 
     /// Takes the interrupt of `vector`, if it has fired.
