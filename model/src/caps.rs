@@ -186,7 +186,7 @@ const SIZES: [Value; 10] = [
     ("log_max_current_uc_list", 0x7f, 3, 5, 4),
 ];
 
-fn configured(config: &CapConfig) -> [Value; 23] {
+fn configured(config: &CapConfig) -> [Value; 26] {
     // Object numbers have 24 bits.
     let [eq, cq, qp, mkey, pd] = config.log_max.map(|log| u64::from(log.min(24)));
     [
@@ -199,6 +199,10 @@ fn configured(config: &CapConfig) -> [Value; 23] {
         ("log_max_pd", 0x65, 3, 5, pd),
         ("log_max_cq_sz", 0x19, 0, 8, config.log_max_cq_sz.into()),
         ("log_max_qp_sz", 0x11, 0, 8, config.log_max_qp_sz.into()),
+        ("log_max_rmp", 0x70, 3, 5, config.log_max_rmp.min(24).into()),
+        ("log_max_srq", 0x15, 3, 5, config.log_max_rmp.min(24).into()),
+        // Links have 16 bits.
+        ("log_max_srq_sz", 0x10, 0, 8, config.log_max_srq_sz.min(16).into()),
         ("log_max_eq_sz", 0x1c, 0, 8, config.log_max_eq_sz.into()),
         ("cq_oi", 0x44, 0, 1, config.cq_oi.into()),
         ("cq_resize", 0x44, 1, 1, config.cq_resize.into()),

@@ -61,6 +61,10 @@ pub struct CapConfig {
     pub log_max_cq_sz: u8,
     /// `log_max_qp_sz`: largest work queue, log2 of entries.
     pub log_max_qp_sz: u8,
+    /// `log_max_rmp` and `log_max_srq`: how many shared receive queues, log2; 0 for none.
+    pub log_max_rmp: u8,
+    /// `log_max_srq_sz`: largest shared receive queue, log2 of entries.
+    pub log_max_srq_sz: u8,
     /// `log_max_eq_sz`: largest event queue, log2 of entries.
     pub log_max_eq_sz: u8,
     /// `cq_oi`: whether a completion queue may ignore overruns.
@@ -120,6 +124,8 @@ impl Default for CapConfig {
             log_max: [5, 16, 17, 18, 16],
             log_max_cq_sz: 16,
             log_max_qp_sz: 13,
+            log_max_rmp: 16,
+            log_max_srq_sz: 15,
             log_max_eq_sz: 16,
             cq_oi: true,
             cq_resize: true,
@@ -183,6 +189,8 @@ impl ModelConfig {
             cq_period_mode_modify: false,
             cq_period_start_from_cqe: false,
             scqe_break_moderation: false,
+            log_max_rmp: 0,
+            log_max_srq_sz: 0,
             ..CapConfig::default()
         };
         Self { caps: caps.plain_cqs(), ..Self::default() }

@@ -21,6 +21,12 @@ pub(crate) mod event {
     pub(crate) const QP_ERRORS: [u8; 3] = [WQ_CATASTROPHIC, WQ_INVALID_REQUEST, WQ_ACCESS];
     /// A port went up or down.
     pub(crate) const PORT_CHANGE: u8 = 0x09;
+    /// The list of a shared receive queue leads astray.
+    pub(crate) const SRQ_CATASTROPHIC: u8 = 0x12;
+    /// A queue pair takes nothing more from its shared receive queue.
+    pub(crate) const SRQ_LAST_WQE: u8 = 0x13;
+    /// A shared receive queue has fewer work requests than its limit.
+    pub(crate) const SRQ_LIMIT: u8 = 0x14;
     /// Commands have completed.
     pub(crate) const COMMAND: u8 = 0x0a;
     /// Firmware wants pages or gives some back.
@@ -75,6 +81,11 @@ impl Event {
         let mut event = Self::new(kind);
         put_bits(&mut event.data, 0x19 * 8, 24, qpn.into());
         event
+    }
+
+    /// A shared receive queue's event: its number stands where a queue pair's does.
+    pub(crate) fn shared_receive_queue(kind: u8, rmpn: u32) -> Self {
+        Self::queue_pair(kind, rmpn)
     }
 
     /// Completion of the commands whose slots are set in `slots`.

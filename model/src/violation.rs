@@ -107,6 +107,8 @@ violations! {
     SendQueueOverrun = "The device executes stale and half-written work requests.";
     /// The receive counter of a doorbell record covers more than the queue holds, or went back.
     ReceiveQueueOverrun = "The device scatters messages to where stale work requests point.";
+    /// The link of a work request in a shared receive queue leads out of the queue or to one that is posted already.
+    ReceiveLink = "The device takes a work request twice or from foreign memory, and the queue goes to error.";
     /// Reserved bits of a doorbell record are set.
     DoorbellRecordReserved = "They are ignored today, or are part of the counter of a device that is wider.";
     /// A work request that is not well formed: index, queue number, size, reserved bits, a segment of length 0.

@@ -57,7 +57,7 @@ fn general(config: &CapConfig) -> BTreeMap<&'static str, u64> {
 /// A change to the configuration, and the fields that it changes: name and new value.
 type Change = (fn(&mut CapConfig), &'static [(&'static str, u64)]);
 
-const CHANGES: [Change; 33] = [
+const CHANGES: [Change; 35] = [
     (|c| c.cqe_version = 2, &[("cqe_version", 2)]),
     (|c| c.log_max[0] = 7, &[("log_max_eq", 7)]),
     (|c| c.log_max[1] = 9, &[("log_max_cq", 9)]),
@@ -66,6 +66,8 @@ const CHANGES: [Change; 33] = [
     (|c| c.log_max[4] = 11, &[("log_max_pd", 11)]),
     (|c| c.log_max_cq_sz = 22, &[("log_max_cq_sz", 22)]),
     (|c| c.log_max_qp_sz = 15, &[("log_max_qp_sz", 15)]),
+    (|c| c.log_max_rmp = 7, &[("log_max_rmp", 7), ("log_max_srq", 7)]),
+    (|c| c.log_max_srq_sz = 9, &[("log_max_srq_sz", 9)]),
     (|c| c.log_max_eq_sz = 22, &[("log_max_eq_sz", 22)]),
     (|c| c.cq_oi = false, &[("cq_oi", 0)]),
     (|c| c.cq_resize = false, &[("cq_resize", 0)]),
@@ -147,6 +149,9 @@ fn what_the_function_can_do_has_the_names_of_the_headers() {
         ("log_max_qp_sz", 13),
         ("log_max_ra_req_qp", 4),
         ("log_max_ra_res_qp", 4),
+        ("log_max_rmp", 16),
+        ("log_max_srq", 16),
+        ("log_max_srq_sz", 15),
         ("log_max_transport_domain", 12),
         ("log_pg_sz", 12),
         ("max_indirection", 4),

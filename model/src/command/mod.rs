@@ -12,6 +12,7 @@ mod qp_fields;
 mod reject;
 mod reserved;
 mod ring;
+mod rmp;
 mod small;
 mod table;
 mod vport;

@@ -13,8 +13,9 @@ type Done = Result<(), Reject>;
 /// Bytes before the queue pair's context in the commands that carry one, and behind its end.
 const CONTEXT: core::ops::Range<usize> = 0x18..0x100;
 
-/// `rq_type`: an own receive queue; none.
+/// `rq_type`: an own receive queue; a shared one; none.
 const RQ_OWN: u8 = 0;
+const RQ_SHARED: u8 = 1;
 const RQ_NONE: u8 = 3;
 /// `pm_state` migrated: there is no alternate path.
 const MIGRATED: u64 = 3;
@@ -33,8 +34,11 @@ pub(super) fn create(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done 
 fn check(dev: &Device, qp: &Qp) -> Done {
     let caps = &dev.hca.caps;
     let service = qp.service().ok_or(Reject::QpService)?;
-    if qp.rq_type != RQ_OWN && qp.rq_type != RQ_NONE {
+    if !matches!(qp.rq_type, RQ_OWN | RQ_SHARED | RQ_NONE) {
         return Err(Reject::QpReceiveType);
+    }
+    if qp.shared().is_some_and(|rmpn| !dev.objects.rmps.contains_key(&rmpn)) {
+        return Err(Reject::QpRmp);
     }
     if !dev.objects.pds.contains(&qp.pd) {
         return Err(Reject::QpPd);

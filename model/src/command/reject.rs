@@ -91,7 +91,7 @@ rejects! {
     UarBusy = BUSY, 0x4d_0020, "the UAR is in use by a queue";
     NoPd = NO_RESOURCES, 0x4d_0021, "no PD is left";
     PdUnknown = BAD_RESOURCE, 0x4d_0022, "no such PD";
-    PdBusy = BUSY, 0x4d_0023, "the PD is in use by an mkey or a QP";
+    PdBusy = BUSY, 0x4d_0023, "the PD is in use by an mkey, a QP or an RMP";
     NoTransportDomain = NO_RESOURCES, 0x4d_0024, "no transport domain is left";
     TransportDomainUnknown = BAD_RESOURCE, 0x4d_0025, "no such transport domain";
     NoEq = NO_RESOURCES, 0x4d_0026, "no EQ is left";
@@ -182,6 +182,17 @@ rejects! {
     CqBroken = BAD_RES_STATE, 0x4d_007b, "the CQ is in error";
     CqCollapsedResize = BAD_PARAM, 0x4d_007c, "a collapsed CQ has no ring to resize";
     QpScatterService = BAD_PARAM, 0x4d_0080, "cs_req or cs_res for a transport that has no such data";
+    RmpOff = BAD_OP, 0x4d_0090, "the function has no RMP";
+    NoRmp = NO_RESOURCES, 0x4d_0091, "no RMP is left";
+    RmpUnknown = BAD_RESOURCE, 0x4d_0092, "no such RMP";
+    RmpBusy = BUSY, 0x4d_0093, "the RMP is in use by a QP";
+    RmpState = BAD_PARAM, 0x4d_0094, "state is not 'ready', or the RMP's is not";
+    RmpType = BAD_PARAM, 0x4d_0095, "wq_type is not a linked list";
+    RmpSize = LIMIT, 0x4d_0096, "log_wq_sz exceeds log_max_srq_sz";
+    RmpStride = BAD_PARAM, 0x4d_0097, "log_wq_stride is out of range";
+    RmpPd = BAD_RESOURCE, 0x4d_0098, "the RMP's PD does not exist";
+    RmpLimit = BAD_PARAM, 0x4d_0099, "lwm exceeds the entries of the RMP";
+    QpRmp = BAD_RESOURCE, 0x4d_009a, "srqn_rmpn does not exist";
 }
 
 /// What a syndrome of the model means, in words; `None` for a syndrome that it never gives.

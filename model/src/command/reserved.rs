@@ -145,6 +145,39 @@ pub(crate) const QP: Bits = &[
     (1856, 320),
 ];
 
+/// What only other kinds of work queue have (header split, hairpin, strides, headers in buffers of their own), and the counters,
+/// which the device alone writes, count as reserved too.
+pub(crate) const CREATE_RMP: Bits = &[
+    (16, 32),
+    (64, 192),
+    (256, 8),
+    (268, 20),
+    (289, 351),
+    (647, 36),
+    (704, 8),
+    (736, 8),
+    (832, 76),
+    (912, 3),
+    (920, 3),
+    (928, 1248),
+];
+
+pub(crate) const MODIFY_RMP: Bits = &[
+    (16, 32),
+    (68, 4),
+    (96, 95),
+    (192, 72),
+    (268, 20),
+    (289, 351),
+    (647, 36),
+    (704, 8),
+    (736, 8),
+    (832, 76),
+    (912, 3),
+    (920, 3),
+    (928, 1248),
+];
+
 pub(crate) const MODIFY_NIC_VPORT: Bits = &[
     (16, 32),
     (65, 15),

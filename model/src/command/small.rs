@@ -47,7 +47,10 @@ pub(super) fn dealloc_pd(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
     if !objects.pds.contains(&pd) {
         return Err(Reject::PdUnknown);
     }
-    if objects.mkeys.values().any(|mkey| mkey.pd == pd) || objects.qps.values().any(|qp| qp.pd == pd) {
+    if objects.mkeys.values().any(|mkey| mkey.pd == pd)
+        || objects.qps.values().any(|qp| qp.pd == pd)
+        || objects.rmps.values().any(|rmp| rmp.pd == pd)
+    {
         return Err(Reject::PdBusy);
     }
     objects.pds.remove(&pd);

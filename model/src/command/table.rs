@@ -1,7 +1,7 @@
 //! The table of commands.
 
 use super::reserved::{self, Bits};
-use super::{Reject, cq, cq_modify, eq, hca, mkey, pages, qp, small, vport};
+use super::{Reject, cq, cq_modify, eq, hca, mkey, pages, qp, rmp, small, vport};
 use crate::device::Device;
 
 /// When a command is allowed.
@@ -181,4 +181,8 @@ static TABLE: &[Spec] = &[
     ),
     spec(0x816, "ALLOC_TRANSPORT_DOMAIN", Initialized, SMALL, reserved::HEADER_ONLY, small::alloc_transport_domain),
     spec(0x817, "DEALLOC_TRANSPORT_DOMAIN", Initialized, SMALL, reserved::VALUE_24, small::dealloc_transport_domain),
+    spec(0x90c, "CREATE_RMP", Initialized, CREATE, reserved::CREATE_RMP, rmp::create),
+    spec(0x90d, "MODIFY_RMP", Initialized, (Exactly(0x110), Exactly(16)), reserved::MODIFY_RMP, rmp::modify),
+    spec(0x90e, "DESTROY_RMP", Initialized, SMALL, reserved::VALUE_24, rmp::destroy),
+    spec(0x90f, "QUERY_RMP", Initialized, QUERY, reserved::VALUE_24, rmp::query),
 ];

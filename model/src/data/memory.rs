@@ -9,37 +9,41 @@ use crate::dma::DmaFault;
 /// Payload is read from memory in pieces of at most this size, so that an absurd length costs nothing before it fails.
 const CHUNK: u64 = 1 << 16;
 
-/// Translates a data segment under the rights of queue pair `qpn`.
-pub(crate) fn local(dev: &Device, qpn: u32, seg: DataSeg, access: Access) -> Result<Vec<Piece>, CqeError> {
+/// Queue pair `qpn` as the user of its own keys.
+pub(crate) fn owner(dev: &Device, qpn: u32) -> Requester {
+    // Protection domains start at 1: nothing belongs to a queue pair that is gone.
+    Requester { qpn, pd: dev.objects.qps.get(&qpn).map_or(0, |qp| qp.pd) }
+}
+
+/// Translates a data segment under the rights of `who`.
+pub(crate) fn local(dev: &Device, who: Requester, seg: DataSeg, access: Access) -> Result<Vec<Piece>, CqeError> {
     let whole = (seg.addr, seg.len.into());
     let found = if seg.lkey == mkey::RESERVED_LKEY {
-        match dev.objects.qps.get(&qpn) {
+        match dev.objects.qps.get(&who.qpn) {
             Some(qp) if qp.reserved_lkey => Ok(vec![Piece { iova: seg.addr, len: seg.len.into() }]),
             _ => Err(KeyFault::Right),
         }
     } else {
-        by_key(dev, qpn, seg.lkey, whole, access)
+        by_key(dev, who, seg.lkey, whole, access)
     };
     found.map_err(|fault| CqeError { syndrome: syndrome::LOCAL_PROT, vendor: fault.vendor() })
 }
 
-/// Translates `(address, length)` under a key that queue pair `qpn`, or its peer, names.
+/// Translates `(address, length)` under a key that `who`, or its peer, names.
 pub(crate) fn by_key(
     dev: &Device,
-    qpn: u32,
+    who: Requester,
     key: u32,
     range: (u64, u64),
     access: Access,
 ) -> Result<Vec<Piece>, KeyFault> {
-    let qp = dev.objects.qps.get(&qpn).ok_or(KeyFault::Unknown)?;
     let mkey = dev.objects.mkeys.get(&(key >> 8)).ok_or(KeyFault::Unknown)?;
-    mkey::resolve(mkey, key, range, access, Requester { qpn, pd: qp.pd })
+    mkey::resolve(mkey, key, range, access, who)
 }
 
 /// Makes a key free because the peer of `qpn` asks for it.
 pub(crate) fn invalidate(dev: &mut Device, qpn: u32, key: u32) -> Result<(), KeyFault> {
-    let qp = dev.objects.qps.get(&qpn).ok_or(KeyFault::Unknown)?;
-    let who = Requester { qpn, pd: qp.pd };
+    let who = owner(dev, qpn);
     let mkey = dev.objects.mkeys.get_mut(&(key >> 8)).ok_or(KeyFault::Unknown)?;
     mkey::may_invalidate(mkey, key, who)?;
     mkey.invalidate();
@@ -48,12 +52,13 @@ pub(crate) fn invalidate(dev: &mut Device, qpn: u32, key: u32) -> Result<(), Key
 
 /// Collects the bytes of a message.
 pub(crate) fn gather(dev: &mut Device, qpn: u32, segments: &[Segment]) -> Result<Vec<u8>, CqeError> {
+    let who = owner(dev, qpn);
     let mut payload = Vec::new();
     for segment in segments {
         match segment {
             Segment::Inline(data) => payload.extend_from_slice(data),
             Segment::Data(seg) => {
-                let pieces = local(dev, qpn, *seg, Access::LocalRead)?;
+                let pieces = local(dev, who, *seg, Access::LocalRead)?;
                 read(dev, &pieces, &mut payload).map_err(|_| CqeError::of(syndrome::LOCAL_PROT))?;
             }
         }
@@ -65,7 +70,7 @@ pub(crate) fn gather(dev: &mut Device, qpn: u32, segments: &[Segment]) -> Result
 /// `inline` in the completion is only checked: that software puts it there is no reason to need fewer rights.
 pub(crate) fn place(
     dev: &mut Device,
-    qpn: u32,
+    who: Requester,
     list: &[DataSeg],
     payload: &[u8],
     inline: bool,
@@ -76,7 +81,7 @@ pub(crate) fn place(
         let take = left.min(seg.len.into());
         if take > 0 {
             let part = DataSeg { len: take as u32, ..*seg };
-            targets.extend(local(dev, qpn, part, Access::LocalWrite)?);
+            targets.extend(local(dev, who, part, Access::LocalWrite)?);
         }
         left -= take;
     }

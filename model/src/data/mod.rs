@@ -2,7 +2,8 @@
 //!
 //! The control side calls in here at these points; each runs with the whole device at hand. A send doorbell ([`sq`])
 //! takes the work requests that its record covers one by one ([`fetch`]), gathers the payload through memory keys
-//! ([`memory`], [`mkey`]), hands it to the peer ([`wire`], [`unreliable`]), which places it by its next receive work request ([`rq`]) or
+//! ([`memory`], [`mkey`]), hands it to the peer ([`wire`], [`unreliable`]), which places it by its next receive work request ([`rq`],
+//! [`srq`]) or
 //! where the request says ([`remote`]), and both write completions ([`cq`]). What has to wait — for a receive work
 //! request, for a peer, for a fault's delay — does so by a [`Timer`].
 
@@ -23,6 +24,7 @@ mod rq;
 mod session;
 mod slot;
 mod sq;
+mod srq;
 mod unreliable;
 mod wire;
 mod wqe;
@@ -159,6 +161,11 @@ pub(crate) fn break_cq(dev: &mut Device, cqn: u32, syndrome: u8) {
 /// A queue pair, if there is one of this number, goes to error by hand.
 pub(crate) fn break_qp(dev: &mut Device, qpn: u32) {
     sq::enter_error(dev, qpn);
+}
+
+/// The limit of a shared receive queue was set.
+pub(crate) fn rmp_armed(dev: &mut Device, rmpn: u32) {
+    srq::check_limit(dev, rmpn);
 }
 
 /// A completion queue is about to be destroyed: no event of it comes behind the command that ends it.

@@ -25,7 +25,7 @@ pub(crate) struct Refused {
 
 const INVALID: Refused = Refused { sender: syndrome::REMOTE_INVALID_REQUEST, event: event::WQ_INVALID_REQUEST };
 const ACCESS: Refused = Refused { sender: syndrome::REMOTE_ACCESS, event: event::WQ_ACCESS };
-const BROKEN: Refused = Refused { sender: syndrome::REMOTE_OPERATION, event: event::WQ_CATASTROPHIC };
+pub(crate) const BROKEN: Refused = Refused { sender: syndrome::REMOTE_OPERATION, event: event::WQ_CATASTROPHIC };
 
 impl From<KeyFault> for Refused {
     fn from(_: KeyFault) -> Self {
@@ -54,7 +54,7 @@ fn target(dev: &Device, qpn: u32, remote: Remote, len: u64, access: Access) -> R
     if len == 0 {
         return Ok(Vec::new());
     }
-    Ok(memory::by_key(dev, qpn, remote.rkey, (remote.addr, len), access)?)
+    Ok(memory::by_key(dev, memory::owner(dev, qpn), remote.rkey, (remote.addr, len), access)?)
 }
 
 /// Whether `qpn` has room for one read or atomic more when `under_way` are, this one included.

@@ -2,9 +2,10 @@
 
 use super::cqe::{Completion, CqeError, Inline, Side, syndrome};
 use super::grh::{GRH_BYTES, Network};
+use super::mkey::Requester;
 use super::remote::{self, Refused};
 use super::wqe::{self, Ctrl, DataSeg, Remote, opcode};
-use super::{Timer, cq, memory, sq};
+use super::{Timer, cq, memory, sq, srq};
 use crate::device::Device;
 use crate::objects::{QpState, Service};
 use crate::time::Due;
@@ -74,12 +75,24 @@ impl<'a> Arrival<'a> {
     }
 }
 
+/// The shared receive queue of a queue pair that has one.
+fn shared(dev: &Device, qpn: u32) -> Option<u32> {
+    dev.objects.qps.get(&qpn)?.shared()
+}
+
+/// Refuses when no receive work request is posted to the queue that `qpn` takes from.
+fn ready(dev: &mut Device, qpn: u32) -> Result<(), Refusal> {
+    let posted = match shared(dev, qpn) {
+        Some(rmpn) => srq::posted(dev, rmpn)?,
+        None => posted(dev, qpn),
+    };
+    if posted { Ok(()) } else { Err(Refusal::NotReady) }
+}
+
 /// Takes a message in: into the memory of the next receive work request or, if it is small and the queue pair wants that,
 /// into its completion. What is too long for the request leaves it untouched where no answer goes back.
 pub(crate) fn accept(dev: &mut Device, qpn: u32, ctrl: &Ctrl, arrival: &Arrival<'_>) -> Result<(), Refusal> {
-    if !posted(dev, qpn) {
-        return Err(Refusal::NotReady);
-    }
+    ready(dev, qpn)?;
     let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(Refusal::NotReady) };
     let (inline, reliable) = (Inline::take(arrival.payload, qp.scatter_res.bytes()), qp.service() == Some(Service::Rc));
     let placed = list(dev, qpn).and_then(|list| {
@@ -132,8 +145,8 @@ pub(crate) fn accept_write(
 ) -> Result<(), Refusal> {
     let pieces = remote::write_target(dev, qpn, to, payload.len() as u64)?;
     let immediate = ctrl.opcode == opcode::WRITE_IMM;
-    if immediate && !posted(dev, qpn) {
-        return Err(Refusal::NotReady);
+    if immediate {
+        ready(dev, qpn)?;
     }
     memory::write(dev, &pieces, payload).map_err(Refused::from)?;
     if immediate && let Some(completion) = advance(dev, qpn) {
@@ -144,6 +157,9 @@ pub(crate) fn accept_write(
 
 /// Reads the list of the next receive work request.
 fn list(dev: &mut Device, qpn: u32) -> Result<Vec<DataSeg>, Refusal> {
+    if let Some(rmpn) = shared(dev, qpn) {
+        return srq::list(dev, rmpn);
+    }
     let broken = Refusal::Own { own: CqeError::of(syndrome::LOCAL_QP_OP), sender: syndrome::REMOTE_OPERATION };
     let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(broken) };
     let (buffer, index) = (qp.buffer.clone(), qp.rq_consumer);
@@ -179,7 +195,8 @@ fn scatter(dev: &mut Device, qpn: u32, list: Vec<DataSeg>, arrival: &Arrival<'_>
         Some(header) => (behind(list, GRH_BYTES - header.len()), [header, arrival.payload].concat()),
         None => (list, arrival.payload.to_vec()),
     };
-    memory::place(dev, qpn, &list, &bytes, inline).map_err(|own| {
+    let who = owner(dev, qpn);
+    memory::place(dev, who, &list, &bytes, inline).map_err(|own| {
         let own = CqeError { vendor: RECEIVE_PROT, ..own };
         Refusal::Own { own, sender: syndrome::REMOTE_OPERATION }
     })
@@ -196,12 +213,24 @@ fn behind(list: Vec<DataSeg>, skip: usize) -> Vec<DataSeg> {
     list.into_iter().map(cut).collect()
 }
 
-/// Moves the consumer behind the next receive work request and prepares its completion.
+/// Whose keys a receive work request names: those of the shared queue's protection domain, or of the queue pair's.
+fn owner(dev: &Device, qpn: u32) -> Requester {
+    let rmp = shared(dev, qpn).and_then(|rmpn| dev.objects.rmps.get(&rmpn));
+    rmp.map_or_else(|| memory::owner(dev, qpn), |rmp| Requester { qpn, pd: rmp.pd })
+}
+
+/// Takes the next receive work request and prepares its completion.
 fn advance(dev: &mut Device, qpn: u32) -> Option<Completion> {
     let at = dev.clock.now();
-    let qp = dev.objects.qps.get_mut(&qpn)?;
-    let index = qp.rq_consumer;
-    qp.rq_consumer = index.wrapping_add(1);
+    let index = match shared(dev, qpn) {
+        Some(rmpn) => srq::take(dev, rmpn)?,
+        None => {
+            let qp = dev.objects.qps.get_mut(&qpn)?;
+            qp.rq_consumer = qp.rq_consumer.wrapping_add(1);
+            qp.rq_consumer.wrapping_sub(1)
+        }
+    };
+    let qp = dev.objects.qps.get(&qpn)?;
     Some(Completion {
         side: Side::Receive,
         error: None,

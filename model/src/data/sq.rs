@@ -27,6 +27,8 @@ pub(crate) struct SendRun {
     ahead: Option<(u16, Fetched)>,
     /// Reads and atomics that this turn has sent since the last fence.
     requests: u32,
+    /// What uses a shared receive queue has been told that this one takes nothing more from it.
+    told_last: bool,
     retries: u8,
     rnr_retries: u8,
     /// What a fault does to the message at the head each time it is sent; `None` before the first time.
@@ -173,7 +175,8 @@ fn finish(dev: &mut Device, qpn: u32, message: Message, mut answer: Vec<u8>, dra
     }
     corrupt(&mut answer, drawn);
     let inline = dev.objects.qps.get(&qpn).and_then(|qp| Inline::take(&answer, qp.scatter_req.bytes()));
-    match memory::place(dev, qpn, &message.body.into_list(), &answer, inline.is_some()) {
+    let who = memory::owner(dev, qpn);
+    match memory::place(dev, who, &message.body.into_list(), &answer, inline.is_some()) {
         Ok(()) => retire(dev, qpn, &ctrl, len, inline),
         Err(error) => fail(dev, qpn, &ctrl, error, None),
     }
@@ -299,6 +302,17 @@ pub(crate) fn enter_error(dev: &mut Device, qpn: u32) {
     run.ahead = None;
     flush(dev, qpn);
     rq::start_flush(dev, qpn);
+    tell_last(dev, qpn);
+}
+
+/// A queue pair in error takes nothing more from its shared receive queue: an event says so, once, behind its last completion.
+fn tell_last(dev: &mut Device, qpn: u32) {
+    let Some(qp) = dev.objects.qps.get(&qpn).filter(|qp| qp.shared().is_some()) else { return };
+    let cqn = qp.cqn_recv;
+    if !std::mem::replace(&mut dev.data.send(qpn).told_last, true) {
+        cq::release(dev, cqn);
+        eq::report(dev, Event::queue_pair(event::SRQ_LAST_WQE, qpn));
+    }
 }
 
 /// Completes all outstanding send work requests as flushed.

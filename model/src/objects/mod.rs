@@ -4,6 +4,7 @@ mod cq;
 mod eq;
 mod mkey;
 mod qp;
+mod rmp;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,12 +13,14 @@ pub(crate) use cq::{Cq, CqArm, EntryForm, MiniFormat, Moderation, OVERFLOW, WRIT
 pub(crate) use eq::Eq;
 pub(crate) use mkey::{AccessMode, Mkey};
 pub(crate) use qp::{Qp, QpState, ScatterToCqe, Service, TS_REAL_TIME};
+pub(crate) use rmp::{READY, Rmp};
 
 /// First number that firmware gives to a UAR, a completion queue and so on: what it keeps for itself lies below.
 const FIRST_UAR: u32 = 8;
 const FIRST_EQ: u32 = 1;
 const FIRST_CQ: u32 = 0x100;
 const FIRST_QP: u32 = 0x40;
+const FIRST_RMP: u32 = 0x20;
 const FIRST_MKEY: u32 = 0x10;
 const FIRST_PD: u32 = 1;
 
@@ -68,6 +71,7 @@ pub(crate) struct Objects {
     /// By mkey index, without the variant byte.
     pub(crate) mkeys: BTreeMap<u32, Mkey>,
     pub(crate) qps: BTreeMap<u32, Qp>,
+    pub(crate) rmps: BTreeMap<u32, Rmp>,
 }
 
 /// The lowest number from `first` on, below `first + count`, that is not taken: numbers are reused at once, so that a
@@ -105,6 +109,10 @@ impl Objects {
         lowest_free(FIRST_QP, count, |n| self.qps.contains_key(n))
     }
 
+    pub(crate) fn free_rmp(&self, count: u32) -> Option<u32> {
+        lowest_free(FIRST_RMP, count, |n| self.rmps.contains_key(n))
+    }
+
     /// What is alive, in words; `None` when nothing is.
     pub(crate) fn alive(&self) -> Option<String> {
         let counts = [
@@ -115,6 +123,7 @@ impl Objects {
             ("CQ", self.cqs.len()),
             ("mkey", self.mkeys.len()),
             ("QP", self.qps.len()),
+            ("RMP", self.rmps.len()),
         ];
         let words: Vec<String> = counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {name}")).collect();
         (!words.is_empty()).then(|| words.join(", "))
@@ -134,6 +143,10 @@ impl Objects {
         let qp = self.qps.iter().find(|(_, qp)| qp.buffer.overlaps(start, len) || in_record(qp.dbr_addr));
         if let Some((n, _)) = qp {
             return Some(format!("QP {n:#x}"));
+        }
+        let rmp = self.rmps.iter().find(|(_, rmp)| rmp.buffer.overlaps(start, len) || in_record(rmp.dbr_addr));
+        if let Some((n, _)) = rmp {
+            return Some(format!("RMP {n:#x}"));
         }
         let mkey = self.mkeys.iter().find(|(_, mkey)| mkey.overlaps(start, len));
         mkey.map(|(n, _)| format!("mkey {n:#x}"))

@@ -113,8 +113,10 @@ pub(crate) struct Qp {
     pub(crate) log_rq_size: u32,
     /// Bytes of a receive work queue entry.
     pub(crate) rq_stride: u32,
-    /// `rq_type`: 0 own receive queue, 3 none, others shared.
+    /// `rq_type`: 0 own receive queue, 1 shared, 3 none.
     pub(crate) rq_type: u8,
+    /// `srqn_rmpn_xrqn`: the shared receive queue, if `rq_type` says that there is one.
+    rmpn: u32,
     pub(crate) no_sq: bool,
     /// Log2 of 64-byte send work queue building blocks.
     pub(crate) log_sq_size: u32,
@@ -170,6 +172,7 @@ impl Qp {
             log_rq_size: bits(c, 0x9 * 8 + 1, 4) as u32,
             rq_stride: 16 << bits(c, 0x9 * 8 + 5, 3),
             rq_type: bits(c, 0xac * 8 + 5, 3) as u8,
+            rmpn: be24(c, 0xad),
             no_sq: bit_at(c, 0xa * 8),
             log_sq_size: bits(c, 0xa * 8 + 1, 4) as u32,
             reserved_lkey: bit_at(c, 0xb * 8 + 3),
@@ -249,6 +252,11 @@ impl Qp {
     /// Whether it has a receive queue of its own.
     pub(crate) fn has_rq(&self) -> bool {
         self.rq_type == 0
+    }
+
+    /// The shared receive queue that it takes from.
+    pub(crate) fn shared(&self) -> Option<u32> {
+        (self.rq_type == 1).then_some(self.rmpn)
     }
 
     /// Bytes of the receive queue, which lies first in the buffer.

@@ -115,6 +115,8 @@ fn object(command: &str) -> Option<Object> {
         "DESTROY_CQ" | "QUERY_CQ" | "MODIFY_CQ" => ("cqn", 24, false),
         "CREATE_MKEY" => ("mkey", 24, true),
         "DESTROY_MKEY" | "QUERY_MKEY" => ("mkey", 24, false),
+        "CREATE_RMP" => ("rmpn", 24, true),
+        "MODIFY_RMP" | "DESTROY_RMP" | "QUERY_RMP" => ("rmpn", 24, false),
         "CREATE_QP" => ("qpn", 24, true),
         "DESTROY_QP" | "QUERY_QP" => ("qpn", 24, false),
         _ => return None,

@@ -8,6 +8,7 @@ pub const COMMITTED_HERE: &[ViolationKind] = &[
     SendRecordStale,
     SendQueueOverrun,
     ReceiveQueueOverrun,
+    ReceiveLink,
     DoorbellRecordReserved,
     WqeMalformed,
     CqConsumerIndex,

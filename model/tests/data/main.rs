@@ -25,6 +25,8 @@ mod rdma;
 mod resize;
 mod sessions;
 mod squeeze;
+mod srq;
+mod srq_errors;
 mod threads;
 mod unreliable;
 mod violations;

@@ -40,6 +40,15 @@ pub struct QpWish {
     pub scatter_res: u8,
     /// 0 free running, 1 the default, 2 real time.
     pub ts_format: u8,
+    /// The shared receive queue; its own if none.
+    pub srq: Option<u32>,
+}
+
+impl QpWish {
+    /// Bytes of its own receive queue.
+    fn rq_bytes(&self) -> usize {
+        if self.srq.is_some() { 0 } else { self.stride << self.log_rq }
+    }
 }
 
 impl QpWish {
@@ -66,6 +75,7 @@ impl QpWish {
         scatter_req: 0,
         scatter_res: 0,
         ts_format: 0,
+        srq: None,
     };
 }
 
@@ -92,7 +102,7 @@ impl Rdma {
 
     /// CREATE_QP, or the status and syndrome of its refusal.
     pub fn try_qp(&self, wish: QpWish, send: &Cq, recv: &Cq) -> Result<Qp, (u8, u64)> {
-        let bytes = (wish.stride << wish.log_rq) + (64 << wish.log_sq) + 64 * wish.page_offset as usize;
+        let bytes = wish.rq_bytes() + (64 << wish.log_sq) + 64 * wish.page_offset as usize;
         let (mem, record) = (self.alloc(bytes), self.alloc(64));
         let mut body = pages_body(264, &mem);
         let qpc = &mut body[16..248];
@@ -107,7 +117,8 @@ impl Rdma {
         put(qpc, 1256, 24, recv.cqn.into());
         put(qpc, 1172, 6, wish.page_offset);
         put(qpc, 1280, 64, record.iova());
-        put(qpc, 1381, 3, 0);
+        put(qpc, 1381, 3, wish.srq.is_some().into());
+        put(qpc, 1384, 24, wish.srq.unwrap_or(0).into());
         put(qpc, 1584, 8, wish.scatter_req.into());
         put(qpc, 1592, 8, wish.scatter_res.into());
         put(qpc, 88, 2, wish.ts_format.into());
@@ -255,7 +266,7 @@ impl Rdma {
 
     /// Stores bytes at the producer of a send queue.
     pub fn store_send(&self, qp: &Qp, raw: &[u8]) {
-        let base = 64 * qp.wish.page_offset as usize + (qp.wish.stride << qp.wish.log_rq);
+        let base = 64 * qp.wish.page_offset as usize + qp.wish.rq_bytes();
         for (i, unit) in raw.chunks(16).enumerate() {
             let at = (usize::from(qp.sq) * 64 + 16 * i) % (64 << qp.wish.log_sq);
             store(&qp.mem, base + at, unit);
