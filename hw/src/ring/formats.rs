@@ -59,6 +59,10 @@ pub trait CqeFormat: Format {
     /// Number of completions that an entry which starts a session claims to stand for. Nothing else bounds it.
     fn session_length(cqe: CqeRef<'_>) -> u32;
 
+    /// The last dword of an entry made software's in lap number `lap`.
+    #[doc(hidden)]
+    fn owned(tail: Be32, lap: u32) -> Be32;
+
     /// The next completion.
     #[doc(hidden)]
     fn take<'m>(batch: &mut Consumer<'m, Self>) -> Option<CqeRef<'m>>;
@@ -106,6 +110,10 @@ macro_rules! cqe_format {
                 cqe.byte_cnt()
             }
 
+            fn owned(tail: Be32, lap: u32) -> Be32 {
+                with_lap_bit(tail, lap)
+            }
+
             #[inline(always)]
             fn take<'m>(batch: &mut Consumer<'m, Self>) -> Option<CqeRef<'m>> {
                 batch.take_entry()
@@ -127,6 +135,11 @@ cqe_format!(Cqe128, 128, 1);
 pub(super) fn owner_is_lap(tail: Be32, lap: u32) -> bool {
     let op_own = tail.get() as u8;
     op_own < 0xf0 && (op_own ^ lap as u8) & 1 == 0
+}
+
+/// The owner bit made the lap bit.
+pub(super) fn with_lap_bit(tail: Be32, lap: u32) -> Be32 {
+    Be32::new(tail.get() & !1 | lap & 1)
 }
 
 impl sealed::Sealed for Eqe64 {}

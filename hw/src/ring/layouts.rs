@@ -1,10 +1,10 @@
 //! The two ways in which sessions lie in a ring.
 
-use super::formats::{owner_is_lap, sealed::Sealed};
+use super::formats::{owner_is_lap, sealed::Sealed, with_lap_bit};
 use super::sessions::{Compressed, Open, Session};
 use super::{Consumer, PlainFormat};
 use crate::be::Be32;
-use crate::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef};
+use crate::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef, OpOwn};
 
 /// How sessions lie in a ring.
 pub trait Layout: Sealed + Sized + core::fmt::Debug {
@@ -16,7 +16,7 @@ pub trait Layout: Sealed + Sized + core::fmt::Debug {
     /// Whether the slot with last dword `tail` is software's in lap `lap`.
     fn is_owned(tail: Be32, lap: u32) -> bool;
 
-    /// The last dword made software's in lap `lap`; its opcode and owner bit are right already.
+    /// The last dword of an entry that starts no session made software's in lap `lap`.
     fn owned(tail: Be32, lap: u32) -> Be32;
 
     /// Number of completions that an entry which starts a session claims.
@@ -53,8 +53,13 @@ impl Layout for BasicLayout {
         owner_is_lap(tail, lap)
     }
 
-    fn owned(tail: Be32, _: u32) -> Be32 {
-        tail
+    /// One that claims to start a session, and has not the room for it here, must not find it elsewhere: it gets an opcode that
+    /// no title has.
+    fn owned(tail: Be32, lap: u32) -> Be32 {
+        let op_own = OpOwn::from_bits(tail.get() as u8);
+        let starts = op_own.format() == CqeDataFormat::COMPRESSED;
+        let op_own = if starts { op_own.with_opcode(CqeOpcode::REQ_ERR) } else { op_own };
+        with_lap_bit(Cqe64Layout::OP_OWN.put(tail, op_own.into_bits().into()), lap)
     }
 
     #[inline(always)]
@@ -122,7 +127,7 @@ impl Layout for EnhancedLayout {
     }
 
     fn owned(tail: Be32, lap: u32) -> Be32 {
-        Cqe64Layout::SIGNATURE.put(tail, lap)
+        with_lap_bit(Cqe64Layout::SIGNATURE.put(tail, lap), lap)
     }
 
     #[inline(always)]

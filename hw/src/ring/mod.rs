@@ -90,9 +90,8 @@
 //!
 //! # State without memory
 //!
-//! [`Ring`] holds the counter and what is kept of a session, not the memory, which its owner keeps (and may exchange,
-//! when a CQ is resized: [`Ring::expand`] first makes all that waits plain entries). What kind of entry it has is a
-//! type parameter, [`Format`]; a format without sessions keeps nothing of them. More formats are further
+//! [`Ring`] holds the counter and what is kept of a session, not the memory, which its owner keeps (and exchanges, when a
+//! CQ is resized: [`Ring::move_to`] takes along what waits). What kind of entry it has is a type parameter, [`Format`]; a format without sessions keeps nothing of them. More formats are further
 //! implementations.
 
 use crate::be::Be32;
@@ -102,6 +101,7 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 mod consumer;
 mod formats;
 mod layouts;
+mod resize;
 mod sessions;
 
 pub use consumer::Consumer;

@@ -53,6 +53,10 @@ impl<F: PlainFormat, L: Layout> CqeFormat for Compressed<F, L> {
         L::session_length(cqe)
     }
 
+    fn owned(tail: Be32, lap: u32) -> Be32 {
+        L::owned(tail, lap)
+    }
+
     #[inline(always)]
     fn take<'m>(batch: &mut Consumer<'m, Self>) -> Option<CqeRef<'m>> {
         if batch.sessions.open.is_open() {

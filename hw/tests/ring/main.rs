@@ -8,6 +8,7 @@ mod inline;
 mod laps;
 mod minis;
 mod reports;
+mod resize;
 mod sessions;
 mod threads;
 mod writer;

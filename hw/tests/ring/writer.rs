@@ -162,12 +162,41 @@ impl<'m> Writer<'m> {
 
     /// What waits is rewritten in full, each in its slot and valid in its lap.
     pub fn expanded(&mut self) {
-        let mut at = self.produced - self.waiting.iter().map(|e| u64::from(e.slots)).sum::<u64>();
+        let mut at = self.produced - self.slots_waiting();
         for e in &mut self.waiting {
             if e.compressed {
                 e.bytes[62] = if self.enhanced { (at / self.entries) as u8 } else { e.bytes[62] };
                 *e = Expected::full(e.bytes, 1);
             }
+            at += u64::from(e.slots);
+        }
+    }
+
+    /// Slots of what waits.
+    pub fn slots_waiting(&self) -> u64 {
+        self.waiting.iter().map(|e| u64::from(e.slots)).sum()
+    }
+
+    /// The device goes on in `mem`, which `last` says in the old ring. What waits is then to be found in full, one index further
+    /// up. What claimed to start a session of the basic layout does so no more.
+    pub fn resized(&mut self, mem: &'m [AtomicU32], last: Entry) {
+        self.expanded();
+        let mut at = self.produced - self.slots_waiting() + 1;
+        self.write(self.produced, &self.marked(last));
+        self.produced += 1;
+        self.given_back = at;
+        self.mem = mem;
+        self.entries = (4 * mem.len() / self.size) as u64;
+        for e in &mut self.waiting {
+            let lap = at / self.entries;
+            let mut bytes = e.bytes;
+            bytes[63] = bytes[63] & 0xfe | (lap % 2) as u8;
+            if self.enhanced {
+                bytes[62] = lap as u8;
+            } else if bytes[63] & COMPRESSED == COMPRESSED {
+                bytes[63] = bytes[63] & 0x0f | 13 << 4;
+            }
+            *e = Expected::full(bytes, e.slots);
             at += u64::from(e.slots);
         }
     }
