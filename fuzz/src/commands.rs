@@ -85,6 +85,8 @@ fn queues(number: u32, list: &[u64], out: &dyn Source) {
     one(&CreateCq { cqc: Cqc::new(), pas: list }, out);
     one(&DestroyCq { cqn: number }, out);
     one(&QueryCq { cqn: number }, out);
+    one(&ResizeCq { cqn: number, cqc: Cqc::new(), pas: list }, out);
+    one(&ModerateCq { cqn: number, cq_max_count: number, cq_period: number }, out);
     one(&CreateMkey { mkc: Mkc::new(), translations: list }, out);
     one(&DestroyMkey { mkey_index: number }, out);
     one(&QueryMkey { mkey_index: number }, out);

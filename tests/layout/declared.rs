@@ -67,7 +67,7 @@ macro_rules! numbers {
 structures! {
     caps: CmdHcaCap, RoceCap, AtomicCaps, CapPage;
     cmd: QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn, SetHcaCapOut, CreateCqIn, CreateCqOut, DestroyCqIn,
-        DestroyCqOut, QueryCqIn, QueryCqOut, CreateEqIn, CreateEqOut, DestroyEqIn, DestroyEqOut, QueryEqIn,
+        DestroyCqOut, QueryCqIn, QueryCqOut, ModifyCqIn, ModifyCqOut, CreateEqIn, CreateEqOut, DestroyEqIn, DestroyEqOut, QueryEqIn,
         QueryEqOut, EnableHcaIn, EnableHcaOut, DisableHcaIn, DisableHcaOut, QueryIssiIn, QueryIssiOut, SetIssiIn,
         SetIssiOut, InitHcaIn, InitHcaOut, TeardownHcaIn, TeardownHcaOut, QueryAdapterIn, QueryAdapterParamBlock,
         QueryAdapterOut, SetDriverVersionIn, SetDriverVersionOut, CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn,
@@ -101,6 +101,9 @@ numbers! {
     caps::AtomicOrder: "cmd_interface", ["MLX5_ATOMIC_REQ_MODE_"], 0, true;
     caps::PortType: "port_type", ["MLX5_CMD_HCA_CAP_PORT_TYPE_"], 0, true;
     cmd::CapType: "hca_cap_type", ["MLX5_CAP_"], 0, true;
+    cmd::CqOp: "cmd_op_mod", ["MLX5_MODIFY_CQ_IN_OP_MOD_"], 0, true;
+    cmd::CqModifyField: "cq_modify", ["MLX5_CQ_MODIFY_"], 0, true;
+    cmd::CqResizeField: "cq_modify", ["MLX5_MODIFY_CQ_MASK_"], 0, true;
     cmd::TeardownState: "teardown_profile", ["MLX5_TEARDOWN_HCA_OUT_FORCE_STATE_"], 0, true;
     cmd::Opcode: "cmd_opcode", ["MLX5_CMD_OP_", "MLX5_CMD_OPCODE_", "MLX5_CMD_"], 0, true;
     cmd::PagesOp: "cmd_op_mod", ["MLX5_PAGES_"], 0, true;
