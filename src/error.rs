@@ -70,6 +70,11 @@ pub enum Error {
         /// What is missing.
         what: &'static str,
     },
+    /// The device does not have what was asked for, and the verbs have the number ENOSYS for it.
+    NotImplemented {
+        /// What is missing.
+        what: &'static str,
+    },
     /// The platform has no more memory for the device.
     NoMemory,
     /// The platform has no memory for pages without which the firmware does not start.
@@ -143,6 +148,8 @@ pub enum WaitingFor {
     Completion,
     /// The firmware's pages.
     Pages,
+    /// The entry by which the device says that it is done with a CQ's old ring. The command was answered.
+    LastEntry,
 }
 
 impl Error {
@@ -158,6 +165,7 @@ impl Error {
             Self::Busy | Self::UnackedEvents { .. } => errno::EBUSY,
             Self::Invalid { .. } => errno::EINVAL,
             Self::Unsupported { .. } | Self::Platform(PlatformError::Unsupported) => errno::EOPNOTSUPP,
+            Self::NotImplemented { .. } => errno::ENOSYS,
             Self::NoMemory | Self::NoPages { .. } | Self::Platform(PlatformError::NoMemory) => errno::ENOMEM,
             Self::Platform(PlatformError::Os(number)) => number,
             Self::Platform(_) => errno::EIO,
@@ -178,7 +186,9 @@ impl Error {
     /// Whether the device certainly did not carry the command out. Memory named in a command is the caller's again only
     /// then: after every other error the device may still use it.
     pub const fn refused(self) -> bool {
-        !matches!(self, Self::Timeout { waiting_for: WaitingFor::Completion, .. } | Self::Delivery { .. })
+        let waited = matches!(self, Self::Timeout { waiting_for: WaitingFor::Completion | WaitingFor::LastEntry, .. });
+        !waited
+            && !matches!(self, Self::Delivery { .. })
             && !matches!(self, Self::Failed { sent: true, .. } | Self::Protocol { .. })
     }
 }
@@ -234,7 +244,9 @@ impl fmt::Display for Error {
                 write!(f, "{count} events of the CQ were taken and not acknowledged; acknowledge them first")
             }
             Self::Invalid { what } => write!(f, "invalid argument: {what}"),
-            Self::Unsupported { what } => write!(f, "not supported: {what}; update the firmware or do without"),
+            Self::Unsupported { what } | Self::NotImplemented { what } => {
+                write!(f, "not supported: {what}; update the firmware or do without")
+            }
             Self::NoMemory => f.write_str("no memory for the device; free some, or raise the limit on locked memory"),
             Self::NoPages { count } => write!(
                 f,
@@ -284,6 +296,7 @@ impl fmt::Display for WaitingFor {
         f.write_str(match self {
             Self::Slot => "no slot of the command queue became free in time",
             Self::Completion => "no answer in time",
+            Self::LastEntry => "the old ring's last entry did not come in time",
             Self::Pages => "the firmware did not return all pages in time",
         })
     }

@@ -97,6 +97,15 @@ bitflags! {
 }
 
 bitflags! {
+    /// Which fields of [`ModifyCqAttr`](crate::ModifyCqAttr) are valid (`enum ibv_cq_attr_mask`; `ibv_modify_cq(3)`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct CqAttrMask: u32 {
+        /// `moderate` is valid.
+        const MODERATE = 1 << 0;
+    }
+}
+
+bitflags! {
     /// Which fields of [`QpAttr`](crate::QpAttr) a call sets or asks for (`enum ibv_qp_attr_mask`; `ibv_modify_qp(3)`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct QpAttrMask: u32 {

@@ -12,8 +12,8 @@ use mlx5_hw::platform::{Bar, Platform};
 
 use crate::{
     AccessFlags, AsyncEvent, CompChannel, Completion, Cq, CqEvent, CqInitAttrEx, Device, DeviceAttr, DeviceConfig,
-    Error, ExclusiveCqs, Mr, ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError, Poller, PortAttr, PostError,
-    Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Wc, WcFlags,
+    Error, ExclusiveCqs, ModifyCqAttr, Mr, ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError, Poller,
+    PortAttr, PostError, Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Wc, WcFlags,
 };
 
 /// `ibv_open_device(3)`. Instead of a device of a list it takes the two traits of a port.
@@ -177,6 +177,22 @@ pub fn create_cq_ex(context: &Device, cq_attr: &CqInitAttrEx<'_>) -> Result<Cq, 
 #[expect(clippy::result_large_err, reason = "the CQ itself comes back")]
 pub fn destroy_cq(cq: Cq) -> Result<(), Returned<Cq>> {
     cq.destroy()
+}
+
+/// `ibv_resize_cq(3)`.
+///
+/// # Errors
+/// As [`Cq::resize`].
+pub fn resize_cq(cq: &mut Cq, cqe: u32) -> Result<(), Error> {
+    cq.resize(cqe)
+}
+
+/// `ibv_modify_cq(3)`.
+///
+/// # Errors
+/// As [`Cq::modify`].
+pub fn modify_cq(cq: &Cq, attr: &ModifyCqAttr) -> Result<(), Error> {
+    cq.modify(attr)
 }
 
 /// `ibv_poll_cq(3)`.

@@ -29,12 +29,17 @@ mod qp;
 mod sync;
 
 pub use cmdq::CommandCounters;
-pub use cq::{Completion, Cq, CqInitAttrEx, PollAttr, PollError, Poller, SigErr, TmInfo, Wc, WcOpcode, WcStatus};
+pub use cq::{
+    Completion, Cq, CqInitAttrEx, ModerateCq, ModifyCqAttr, PollAttr, PollError, Poller, SigErr, TmInfo, Wc, WcOpcode,
+    WcStatus,
+};
 pub use device::{Device, DeviceConfig};
 pub use dma::Leaked;
 pub use error::{Error, Failure, Returned};
 pub use events::{AsyncEvent, CompChannel, CqEvent, Element};
-pub use flags::{AccessFlags, CqInitAttrMask, CreateCqFlags, QpAttrMask, SendFlags, WcFlags, WcResultFlags};
+pub use flags::{
+    AccessFlags, CqAttrMask, CqInitAttrMask, CreateCqFlags, QpAttrMask, SendFlags, WcFlags, WcResultFlags,
+};
 pub use gid::Gid;
 pub use health::Health;
 pub use limits::{AtomicCap, DeviceAttr, PortAttr};

@@ -66,6 +66,12 @@ struct Shared {
 /// Membership of an object in a parent domain.
 pub(crate) struct DomainMember(Arc<Shared>);
 
+impl DomainMember {
+    pub(crate) fn allocator(&self) -> Option<&Arc<dyn QueueAllocator>> {
+        self.0.allocator.as_ref()
+    }
+}
+
 impl Drop for DomainMember {
     fn drop(&mut self) {
         self.0.members.fetch_sub(1, Ordering::Release);

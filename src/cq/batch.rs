@@ -1,5 +1,7 @@
 //! The core of polling: entries are taken from a ring, matched to requests, and given back when the batch ends.
 
+use core::sync::atomic::AtomicU32;
+
 use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef};
 use mlx5_hw::ring::{Consumer, CqeFormat, Ring};
 
@@ -36,10 +38,22 @@ impl<'m> Place<'m> for Option<Current<'m>> {
     }
 }
 
+/// Where a batch is read.
+#[derive(Clone, Copy)]
+pub(super) struct Slots<'a> {
+    pub(super) mem: &'a [AtomicU32],
+    /// Index behind the last entry that may be marked.
+    pub(super) marked: u32,
+    /// The device may go on in another ring.
+    pub(super) resizing: bool,
+}
+
 /// What became of one entry.
 enum Taken {
     Delivered,
     Dropped,
+    /// It says that the device goes on in another ring.
+    Last,
     Bad(PollError),
 }
 
@@ -67,8 +81,7 @@ fn without_request<F: CqeFormat>(cqe: CqeRef<'_>) -> Taken {
     let user_index = cqe.srqn_or_uidx();
     Taken::Bad(match (cqe.format(), cqe.opcode()) {
         (CqeDataFormat::COMPRESSED, _) => PollError::BadSession { count: F::session_length(cqe) },
-        // The old ring's last entry when a CQ is resized says nothing to the caller.
-        (_, CqeOpcode::RESIZE_CQ) => return Taken::Dropped,
+        (_, CqeOpcode::RESIZE_CQ) => return Taken::Last,
         (_, CqeOpcode::SIG_ERR) => PollError::Signature(SigErr::of(cqe)),
         (_, CqeOpcode::NO_PACKET) => PollError::NoTagList { app_op: cqe.field(Cqe64Layout::APP_OP) as u8, user_index },
         _ => return unknown_opcode(cqe),
@@ -144,6 +157,8 @@ pub(super) struct Batch<'a, F: CqeFormat> {
     slots: u32,
     /// Index behind the last entry that may be marked.
     marked: u32,
+    /// The device may go on in another ring: this batch ends before the entry that says so.
+    resizing: bool,
     cqn: u32,
     keys: &'a Keys,
     ending: Ending<'a>,
@@ -159,14 +174,14 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
     #[inline(always)]
     pub(super) fn begin(
         ring: &'a mut Ring<F>,
-        marked: u32,
+        Slots { mem, marked, resizing }: Slots<'a>,
         shared: &'a Shared,
         reader: &'a mut Reader<QpWork>,
     ) -> Option<Self> {
         let record = if shared.ignore_overrun { None } else { Some(shared.dbrec()?) };
-        let (slots, entries) = (ring.entries(), ring.consume_to(shared.mem.words(), record).ok()?);
+        let (slots, entries) = (ring.entries(), ring.consume_to(mem, record).ok()?);
         let ending = Ending { pass: reader.begin() };
-        Some(Self { entries, slots, marked, cqn: shared.cqn, keys: shared.dev.keys(), ending })
+        Some(Self { entries, slots, marked, resizing, cqn: shared.cqn, keys: shared.dev.keys(), ending })
     }
 
     /// Takes entries until one can be delivered, to `place`, or is bad; false when no more are there.
@@ -186,7 +201,12 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
             match take::<F>(cqe, &self.ending.pass, self.cqn, self.keys, place) {
                 Taken::Delivered => return Ok(true),
                 Taken::Bad(error) => return Err(error),
-                Taken::Dropped => {}
+                Taken::Last if self.resizing => {
+                    self.entries.put_back();
+                    return Ok(false);
+                }
+                // Of a resize that nobody asked for.
+                Taken::Dropped | Taken::Last => {}
             }
         }
     }

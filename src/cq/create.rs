@@ -1,12 +1,13 @@
 //! Creating a completion queue.
 
 use alloc::sync::Arc;
+use alloc::vec;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use mlx5_hw::cmd::CreateCq;
 use mlx5_hw::ring::{CqeFormat, Ring};
 
-use super::memory::CqMemory;
+use super::memory::{RecordMemory, RingMemory};
 use super::plan::{Compression, Plan};
 use super::{AnyRing, Cq, Shared, rows};
 use crate::device::{Device, DeviceInner};
@@ -15,6 +16,7 @@ use crate::error::Error;
 use crate::events::{CompChannel, CqNotice};
 use crate::flags::{CqInitAttrMask, CreateCqFlags, WcFlags};
 use crate::parent_domain::ParentDomain;
+use crate::sync::Mutex;
 
 /// How to create a CQ (`struct ibv_cq_init_attr_ex`; `ibv_create_cq_ex(3)`).
 #[derive(Clone, Copy, Debug, Default)]
@@ -120,21 +122,28 @@ impl Plan {
         wrap: impl FnOnce(Ring<F>) -> AnyRing,
     ) -> Result<Cq, Error> {
         let ring = Ring::<F>::new(self.log_size).map_err(|_| Error::Invalid { what: "the ring is too large" })?;
-        let mut mem = CqMemory::alloc(dev, ring.bytes(), attr.domain())?;
+        let allocator = attr.domain().and_then(ParentDomain::allocator);
+        let mut mem = RingMemory::alloc(dev, ring.bytes(), allocator)?;
+        let mut record = RecordMemory::alloc(dev, allocator)?;
         if let Some(slots) = mem.words().get(..ring.bytes() / 4) {
             Ring::<F>::init_memory(slots);
         }
         mem.lend();
-        let cqn = match self.create::<F>(dev, &mem) {
+        record.lend();
+        let pages = mem.pages();
+        let cqc = self.context::<F>(dev, record.iova(), pages.log_size);
+        let cqn = match dev.exec(&CreateCq { cqc, pas: &pages.addresses }) {
             Ok(cqn) => cqn,
             Err(error) => {
                 if error.refused() {
                     mem.reclaim();
+                    record.reclaim();
                 }
                 return Err(error);
             }
         };
         dev.track();
+        let mem = Arc::new(mem);
         let place = attr.channel.map(|channel| channel.join(attr.comp_vector, cqn, attr.cq_context));
         let notice = Arc::new(CqNotice::new(cqn, attr.cq_context, place));
         dev.register_cq(&notice);
@@ -143,20 +152,25 @@ impl Plan {
             dev: dev.clone(),
             cqn,
             notice,
-            mem,
-            _domain: attr.domain().map(ParentDomain::join),
+            record,
+            rings: Mutex::new(vec![mem.clone()]),
+            domain: attr.domain().map(ParentDomain::join),
             time_stamps: self.time_stamps,
             rows,
             ignore_overrun: self.ignore_overrun,
             attached: AtomicU32::new(0),
             destroyed: AtomicBool::new(false),
         };
-        Ok(Cq { shared: Arc::new(shared), reader, ring: wrap(ring), pending: None, marked: 0, wc_flags: attr.wc_flags })
-    }
-
-    fn create<F: CqeFormat>(&self, dev: &DeviceInner, mem: &CqMemory) -> Result<u32, Error> {
-        let pages = mem.pages();
-        let cqc = self.context::<F>(dev, mem.record_iova(), pages.log_size);
-        dev.exec(&CreateCq { cqc, pas: &pages.addresses })
+        Ok(Cq {
+            mem,
+            next: None,
+            shared: Arc::new(shared),
+            reader,
+            ring: wrap(ring),
+            pending: None,
+            marked: 0,
+            wc_flags: attr.wc_flags,
+            cqe_sz: cqc.cqe_sz(),
+        })
     }
 }

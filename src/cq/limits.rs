@@ -18,6 +18,10 @@ pub(crate) struct CqLimits {
     pub(crate) log_max_size: u32,
     /// CQs can ignore overrun (`cq_oi`).
     pub(crate) ignore_overrun: bool,
+    /// CQs can be resized (`cq_resize`).
+    pub(crate) resize: bool,
+    /// CQs can moderate their events (`cq_moderation`).
+    pub(crate) moderation: bool,
     /// What is there of compressed completions.
     pub(crate) compression: CqeCompCaps,
     /// Entries of 128 bytes can be compressed (`cqe_compression_128`).
@@ -43,6 +47,8 @@ impl CqLimits {
         Self {
             log_max_size: caps.log_max_cq_sz().min(MAX_LOG_SIZE),
             ignore_overrun: caps.cq_oi(),
+            resize: caps.cq_resize(),
+            moderation: caps.cq_moderation(),
             compression: compression(caps),
             compression_128: caps.cqe_compression_128(),
             pad: caps.cqe_128_always(),

@@ -1,4 +1,4 @@
-//! Where a CQ's ring and doorbell record lie: in one region of the platform's, or where a parent domain's allocator says.
+//! Where a CQ's ring and doorbell record lie: in memory of the platform's, or where a parent domain's allocator says.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -10,82 +10,93 @@ use crate::dma::DmaRegion;
 use crate::dv::ResourceType;
 use crate::error::Error;
 use crate::pages_of::{self, PageList};
-use crate::parent_domain::ParentDomain;
+use crate::parent_domain::QueueAllocator;
 
 /// What allocators are asked for: whole pages of the smallest size that a context can say.
 const PAGE: usize = 1 << pages_of::LOG_4K;
 
-/// Memory of a CQ.
-pub(super) struct CqMemory {
-    ring: DmaRegion,
-    /// The doorbell record; without a region of its own it lies behind the ring.
-    record: Option<DmaRegion>,
-    ring_bytes: usize,
+/// A caller's allocator, if there is one.
+pub(super) type Allocator<'a> = Option<&'a Arc<dyn QueueAllocator>>;
+
+/// Memory from the caller's allocator, or else from the platform.
+fn alloc(
+    dev: &Arc<DeviceInner>,
+    allocator: Allocator<'_>,
+    (bytes, size, align): (usize, usize, usize),
+    resource: ResourceType,
+) -> Result<DmaRegion, Error> {
+    let own = match allocator {
+        Some(allocator) => dev.port().alloc_from(allocator, size, align, resource)?,
+        None => None,
+    };
+    own.map_or_else(|| dev.alloc_dma(bytes, 0), Ok)
 }
 
-impl CqMemory {
-    /// For a ring of `ring_bytes` bytes. The record is zeroed; the ring is yet to be initialised.
-    pub(super) fn alloc(
-        dev: &Arc<DeviceInner>,
-        ring_bytes: usize,
-        domain: Option<&ParentDomain>,
-    ) -> Result<Self, Error> {
-        let own = |size, align, resource| match domain.and_then(ParentDomain::allocator) {
-            Some(allocator) => dev.port().alloc_from(allocator, size, align, resource),
-            None => Ok(None),
-        };
-        let ring = own(ring_bytes.next_multiple_of(PAGE), PAGE, ResourceType::CQ)?;
-        let record = own(dbrec::BYTES, dbrec::BYTES, ResourceType::DBR)?;
-        let (ring, record) = match (ring, record) {
-            (None, None) => (dev.alloc_dma(ring_bytes, dbrec::BYTES)?, None),
-            (None, record) => (dev.alloc_dma(ring_bytes, 0)?, record),
-            (Some(ring), None) => (ring, Some(dev.alloc_dma(dbrec::BYTES, 0)?)),
-            (Some(ring), record) => (ring, record),
-        };
-        let mem = Self { ring, record, ring_bytes };
-        mem.record().iter().take(dbrec::BYTES / 4).for_each(|word| word.store(0, Ordering::Relaxed));
-        Ok(mem)
+/// Memory of a CQ's ring. A resize brings another one.
+pub(super) struct RingMemory {
+    region: DmaRegion,
+    bytes: usize,
+}
+
+impl RingMemory {
+    /// For a ring of `bytes` bytes, which is yet to be initialised.
+    pub(super) fn alloc(dev: &Arc<DeviceInner>, bytes: usize, allocator: Allocator<'_>) -> Result<Self, Error> {
+        let size = (bytes, bytes.next_multiple_of(PAGE), PAGE);
+        Ok(Self { region: alloc(dev, allocator, size, ResourceType::CQ)?, bytes })
     }
 
-    /// The ring's memory; more may lie behind it.
+    /// The memory; more may lie behind the ring.
+    #[inline]
     pub(super) fn words(&self) -> &[AtomicU32] {
-        self.ring.words()
-    }
-
-    /// The doorbell record; more may lie behind it.
-    pub(super) fn record(&self) -> &[AtomicU32] {
-        match &self.record {
-            Some(record) => record.words(),
-            None => self.ring.words().get(self.ring_bytes / 4..).unwrap_or_default(),
-        }
-    }
-
-    /// Where the device finds the record.
-    pub(super) fn record_iova(&self) -> u64 {
-        match &self.record {
-            Some(record) => record.iova(),
-            None => self.ring.iova().wrapping_add(self.ring_bytes as u64),
-        }
+        self.region.words()
     }
 
     /// The pages in which the device finds the ring.
     pub(super) fn pages(&self) -> PageList {
-        pages_of::list(self.ring.iova(), self.ring_bytes)
+        pages_of::list(self.region.iova(), self.bytes)
     }
 
     /// From now on the device may write to it.
     pub(super) fn lend(&mut self) {
-        self.ring.lend("completion queue");
-        if let Some(record) = &mut self.record {
-            record.lend("doorbell record of a completion queue");
-        }
+        self.region.lend("completion queue");
     }
 
     /// The device is done with it.
     pub(super) fn reclaim(&mut self) {
-        self.ring.reclaim();
-        if let Some(record) = &mut self.record {
-            record.reclaim();
-        }
+        self.region.reclaim();
+    }
+}
+
+/// Memory of a CQ's doorbell record, which is the CQ's for life.
+pub(super) struct RecordMemory(DmaRegion);
+
+impl RecordMemory {
+    /// A record of zeros.
+    pub(super) fn alloc(dev: &Arc<DeviceInner>, allocator: Allocator<'_>) -> Result<Self, Error> {
+        let size = (dbrec::BYTES, dbrec::BYTES, dbrec::BYTES);
+        let region = alloc(dev, allocator, size, ResourceType::DBR)?;
+        region.words().iter().take(dbrec::BYTES / 4).for_each(|word| word.store(0, Ordering::Relaxed));
+        Ok(Self(region))
+    }
+
+    /// The record; more may lie behind it.
+    #[inline]
+    pub(super) fn words(&self) -> &[AtomicU32] {
+        self.0.words()
+    }
+
+    /// Where the device finds it.
+    pub(super) fn iova(&self) -> u64 {
+        self.0.iova()
+    }
+
+    /// From now on the device may read it.
+    pub(super) fn lend(&mut self) {
+        self.0.lend("doorbell record of a completion queue");
+    }
+
+    /// The device is done with it.
+    pub(super) fn reclaim(&mut self) {
+        self.0.reclaim();
     }
 }

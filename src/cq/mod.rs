@@ -13,11 +13,13 @@ mod plan;
 mod poll_error;
 mod poller;
 mod purge;
+mod resize;
 mod rows;
 mod tag_matching;
 mod wc;
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -29,10 +31,12 @@ use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced, Ring};
 pub use completion::Completion;
 pub use create::CqInitAttrEx;
 pub(crate) use limits::CqLimits;
-use memory::CqMemory;
+use memory::{Allocator, RecordMemory, RingMemory};
 pub(crate) use plan::TimeStamps;
 pub use poll_error::{PollError, SigErr};
 pub use poller::{PollAttr, Poller};
+use resize::NextRing;
+pub use resize::{ModerateCq, ModifyCqAttr};
 pub(crate) use rows::{Reader, Rows};
 pub use tag_matching::TmInfo;
 pub use wc::{Wc, WcOpcode, WcStatus};
@@ -43,6 +47,7 @@ use crate::events::{CqNotice, Place};
 use crate::flags::WcFlags;
 use crate::parent_domain::DomainMember;
 use crate::qp::QpWork;
+use crate::sync::Mutex;
 
 /// The ring, by the format of its entries.
 pub(crate) enum AnyRing {
@@ -81,10 +86,11 @@ pub(crate) struct Shared {
     cqn: u32,
     /// Its number and context, and what events have said of it.
     notice: Arc<CqNotice>,
-    /// The ring and the doorbell record.
-    mem: CqMemory,
+    record: RecordMemory,
+    /// The rings that the device has: one, but for a resize.
+    rings: Mutex<Vec<Arc<RingMemory>>>,
     /// Until the memory is given back.
-    _domain: Option<DomainMember>,
+    domain: Option<DomainMember>,
     time_stamps: TimeStamps,
     rows: Arc<Rows<QpWork>>,
     /// Created to ignore overrun: batches do not write the consumer index.
@@ -137,7 +143,9 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // What can't be ended stays lent, and the region goes to the ledger of leaked memory.
         if self.destroy(Patience::Short).is_ok() {
-            self.mem.reclaim();
+            self.record.reclaim();
+            // The CQ, which polls in them, is gone.
+            self.rings.get_mut().iter_mut().filter_map(Arc::get_mut).for_each(RingMemory::reclaim);
         } else {
             self.dev.forget_cq(&self.notice);
         }
@@ -150,6 +158,10 @@ impl Drop for Shared {
 /// Dropping it is the same as [`destroy`](Self::destroy), except that errors are not told and that queue pairs still
 /// attached keep the device's side of it alive until they are gone.
 pub struct Cq {
+    /// The ring's memory. The last reference to it is the shared part's, so it goes first.
+    mem: Arc<RingMemory>,
+    /// The ring that an unanswered resize brought.
+    next: Option<NextRing>,
     shared: Arc<Shared>,
     reader: Reader<QpWork>,
     ring: AnyRing,
@@ -158,6 +170,8 @@ pub struct Cq {
     /// Index behind the last entry that was in the ring when a queue pair was reset last.
     marked: u32,
     wc_flags: WcFlags,
+    /// Size and stride of entries as contexts say it (PRM `cqc.cqe_sz`).
+    cqe_sz: u32,
 }
 
 impl Cq {
@@ -284,7 +298,12 @@ impl Cq {
 impl Shared {
     /// The doorbell record.
     fn dbrec(&self) -> Option<CqDbRec<'_>> {
-        CqDbRec::first_of(self.mem.record())
+        CqDbRec::first_of(self.record.words())
+    }
+
+    /// Where the CQ's memory comes from.
+    fn allocator(&self) -> Allocator<'_> {
+        self.domain.as_ref().and_then(DomainMember::allocator)
     }
 }
 

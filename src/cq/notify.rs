@@ -77,7 +77,7 @@ impl Cq {
     }
 
     /// Fails if an event has told that the CQ is in error.
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         self.shared.notice.error().map_or(Ok(()), |syndrome| Err(Error::CqInError { syndrome }))
     }
 
@@ -86,7 +86,10 @@ impl Cq {
         if self.pending.is_some() {
             return true;
         }
-        let mem = self.shared.mem.words();
+        if self.next.is_some() {
+            self.follow();
+        }
+        let mem = self.mem.words();
         each_ring!(&mut self.ring, ring => ring.consume(mem).is_ok_and(|mut entries| {
             let found = entries.next().is_some();
             entries.abandon();

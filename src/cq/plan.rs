@@ -149,7 +149,7 @@ fn domain(dev: &DeviceInner, attr: &CqInitAttrEx<'_>) -> Result<(), Error> {
 }
 
 /// `log2` of the number of ring slots for `cqe` entries.
-fn log_ring(cqe: u32) -> Result<u32, Error> {
+pub(super) fn log_ring(cqe: u32) -> Result<u32, Error> {
     let log = (u64::from(cqe) + 1).next_power_of_two().ilog2();
     if log > MAX_LOG_SIZE { invalid("cqe is more than a ring can have") } else { Ok(log) }
 }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced};
 
-use super::batch::{Batch, Place};
+use super::batch::{Batch, Place, Slots};
 use super::completion::{Completion, Current};
 use super::{AnyRing, Cq, PollError, Reader, Shared, Wc, each_ring};
 use crate::events::CqNotice;
@@ -30,14 +30,19 @@ enum AnyBatch<'a> {
 
 impl<'a> AnyBatch<'a> {
     #[inline(always)]
-    fn begin(ring: &'a mut AnyRing, marked: u32, shared: &'a Shared, reader: &'a mut Reader<QpWork>) -> Option<Self> {
+    fn begin(
+        ring: &'a mut AnyRing,
+        slots: Slots<'a>,
+        shared: &'a Shared,
+        reader: &'a mut Reader<QpWork>,
+    ) -> Option<Self> {
         match ring {
-            AnyRing::B64(ring) => Batch::begin(ring, marked, shared, reader).map(Self::B64),
-            AnyRing::B128(ring) => Batch::begin(ring, marked, shared, reader).map(Self::B128),
-            AnyRing::Basic64(ring) => Batch::begin(ring, marked, shared, reader).map(Self::Basic64),
-            AnyRing::Basic128(ring) => Batch::begin(ring, marked, shared, reader).map(Self::Basic128),
-            AnyRing::Enhanced64(ring) => Batch::begin(ring, marked, shared, reader).map(Self::Enhanced64),
-            AnyRing::Enhanced128(ring) => Batch::begin(ring, marked, shared, reader).map(Self::Enhanced128),
+            AnyRing::B64(ring) => Batch::begin(ring, slots, shared, reader).map(Self::B64),
+            AnyRing::B128(ring) => Batch::begin(ring, slots, shared, reader).map(Self::B128),
+            AnyRing::Basic64(ring) => Batch::begin(ring, slots, shared, reader).map(Self::Basic64),
+            AnyRing::Basic128(ring) => Batch::begin(ring, slots, shared, reader).map(Self::Basic128),
+            AnyRing::Enhanced64(ring) => Batch::begin(ring, slots, shared, reader).map(Self::Enhanced64),
+            AnyRing::Enhanced128(ring) => Batch::begin(ring, slots, shared, reader).map(Self::Enhanced128),
         }
     }
 
@@ -71,8 +76,13 @@ impl Cq {
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
+        let resizing = self.next.is_some();
+        if resizing {
+            self.follow();
+        }
         let asked = self.wc_flags;
-        let batch = AnyBatch::begin(&mut self.ring, self.marked, &self.shared, &mut self.reader);
+        let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing };
+        let batch = AnyBatch::begin(&mut self.ring, slots, &self.shared, &mut self.reader);
         let notice = &*self.shared.notice;
         let mut batch = batch.ok_or_else(|| PollError::nothing(notice))?;
         let mut current = None;
@@ -95,8 +105,13 @@ impl Cq {
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
-        let (marked, shared, reader) = (self.marked, &*self.shared, &mut self.reader);
-        let (filled, bad) = each_ring!(&mut self.ring, ring => match Batch::begin(ring, marked, shared, reader) {
+        let resizing = self.next.is_some();
+        if resizing {
+            self.follow();
+        }
+        let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing };
+        let (shared, reader) = (&*self.shared, &mut self.reader);
+        let (filled, bad) = each_ring!(&mut self.ring, ring => match Batch::begin(ring, slots, shared, reader) {
             Some(mut batch) => batch.fill(wcs),
             None => (0, None),
         });

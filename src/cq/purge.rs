@@ -35,7 +35,10 @@ impl Cq {
     ///
     /// The entries are software's until the consumer index moves behind them, so they may be written to.
     pub(crate) fn drop_entries(&mut self, index: u32) {
-        let mem = self.shared.mem.words();
+        if self.next.is_some() {
+            self.follow();
+        }
+        let mem = self.mem.words();
         let behind = each_ring!(&mut self.ring, ring => mark_all(ring, mem, index));
         self.marked = behind.unwrap_or(self.marked);
     }

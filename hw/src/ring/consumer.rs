@@ -53,6 +53,14 @@ impl<'m, F: Format> Consumer<'m, F> {
         self.ci.wrapping_sub(self.start)
     }
 
+    /// The entry that was taken last, which is whole and not of a session, comes again. To end a batch before it.
+    #[inline]
+    pub fn put_back(&mut self) {
+        if self.ci != self.start {
+            self.ci = self.ci.wrapping_sub(1);
+        }
+    }
+
     /// Ends the batch as if nothing of it had been taken: its entries come again. To look ahead without consuming.
     #[inline]
     pub fn abandon(self) {
