@@ -28,7 +28,7 @@ impl Ring {
         let record = cq.query().unwrap().dbr_addr();
         Self {
             port: port.clone(),
-            base: port.allocation(record),
+            base: port.model.cq_ring(cq.cqn()).unwrap(),
             record,
             slots: u64::from(cq.cqe()) + 1,
             entry: cq.cqe_size().into(),

@@ -56,6 +56,12 @@ impl Model {
         self.write_by_hand(|dev| session(dev, cqn, title, minis))
     }
 
+    /// Where the device finds the ring of completion queue `cqn` now: the I/O address of slot 0. For tests that change entries
+    /// which the device has written.
+    pub fn cq_ring(&self, cqn: u32) -> Option<u64> {
+        self.lock().objects.cqs.get(&cqn)?.buffer.at(0).map(|(iova, _)| iova)
+    }
+
     fn write_by_hand(&self, write: impl FnOnce(&mut Device) -> bool) -> bool {
         let mut dev = self.lock();
         dev.stir();

@@ -70,7 +70,7 @@ pub struct Entries {
 
 impl Entries {
     pub fn of(port: &Port, cq: &Cq) -> Self {
-        let base = port.allocation(cq.query().unwrap().dbr_addr());
+        let base = port.model.cq_ring(cq.cqn()).unwrap();
         Self { port: port.clone(), base, size: cq.cqe_size().into(), slots: u64::from(cq.cqe()) + 1 }
     }
 
