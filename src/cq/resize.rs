@@ -65,7 +65,7 @@ impl Cq {
     /// `CqInError` (EIO) when the device has put the CQ in error;
     /// `NotImplemented` (ENOSYS) on a device that does not resize (capability `cq_resize`);
     /// `Invalid` for a `cqe` of 0 or beyond the device's `max_cqe`;
-    /// `Busy` (EBUSY) while an earlier resize has no answer;
+    /// `Busy` (EBUSY) while an earlier resize, to another size, has no answer;
     /// `NoMemory` (ENOMEM), what the parent domain's allocator answers, and what the device answers: `Command` with EINVAL when
     /// more entries wait than fit.
     ///
@@ -73,30 +73,30 @@ impl Cq {
     /// new one by itself, and the memory of both is kept until the CQ is destroyed.
     pub fn resize(&mut self, cqe: u32) -> Result<(), Error> {
         let shared = self.shared.clone();
-        let Some(log_size) = self.size_to_make(cqe, &CqLimits::of(&shared.dev))? else { return Ok(()) };
-        if self.next.is_some() && !self.follow() {
-            return Err(Error::Busy);
+        if self.next.is_some() {
+            self.follow();
         }
-        let mem = shared.lend(self.new_ring(log_size)?);
-        let (next, pages) = (NextRing { mem: mem.clone(), log_size }, mem.pages());
+        let Some(log_size) = self.size_to_make(cqe, &CqLimits::of(&shared.dev))? else { return Ok(()) };
+        let mem = match &self.next {
+            None => shared.lend(self.new_ring(log_size)?),
+            // If the device does go on in it after all, doing so once more changes nothing.
+            Some(next) if next.log_size == log_size => next.mem.clone(),
+            Some(_) => return Err(Error::Busy),
+        };
+        let pages = mem.pages();
         let cqc = Cqc::new()
             .with_cqe_sz(self.cqe_sz)
             .with_log_cq_size(log_size)
             .with_log_page_size(pages.log_size - pages_of::LOG_4K);
         // The device counts what waits.
         self.publish();
-        match shared.dev.exec(&cmd::ResizeCq { cqn: shared.cqn, cqc, pas: &pages.addresses }) {
-            Err(error) if error.refused() => {
-                drop(next);
-                shared.give_back(mem);
-                return Err(error);
-            }
-            answer => {
-                drop(mem);
-                self.next = Some(next);
-                answer?;
-            }
+        let answer = shared.dev.exec(&cmd::ResizeCq { cqn: shared.cqn, cqc, pas: &pages.addresses });
+        if answer.is_err_and(Error::refused) && self.next.is_none() {
+            shared.give_back(mem);
+            return answer;
         }
+        self.next = Some(NextRing { mem, log_size });
+        answer?;
         let old = self.mem.clone();
         self.go_on()?;
         shared.give_back(old);

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mlx5::{
-    AccessFlags, AhAttr, Cq, Device, DmaBuf, Error, ExclusiveCqs, Gid, GlobalRoute, Mr, Mtu, Pd, Qp, QpAttr,
-    QpAttrMask, QpCap, QpInitAttr, QpState, Returned,
+    AccessFlags, AhAttr, Cq, CqAttrMask, Device, DmaBuf, Error, ExclusiveCqs, Gid, GlobalRoute, ModerateCq,
+    ModifyCqAttr, Mr, Mtu, Pd, Qp, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Returned,
 };
 use mlx5_hw::cmd::{Command, QueryAdapter, QueryEq, QueryMkey, QuerySpecialContexts};
 use mlx5_model::Fault;
@@ -55,6 +55,16 @@ pub const STEPS: &[Step] = &[
         let cqc = w.cq.as_ref().expect("a CQ").query()?;
         assert_eq!(cqc.log_cq_size(), 7);
         Ok(())
+    }),
+    ("resize_cq", |w| {
+        let cq = w.cq.as_mut().expect("a CQ");
+        cq.resize(200)?;
+        assert_eq!(cq.cqe(), 255);
+        Ok(())
+    }),
+    ("modify_cq", |w| {
+        let moderate = ModerateCq { cq_count: 8, cq_period: 16 };
+        w.cq.as_ref().expect("a CQ").modify(&ModifyCqAttr { attr_mask: CqAttrMask::MODERATE, moderate })
     }),
     ("set_gid", |w| {
         let info = *w.dev.info();

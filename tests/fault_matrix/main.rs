@@ -41,22 +41,22 @@ fn each_cell_ends_as_the_rules_say(title: &str, function: Function, commands: us
 
 #[test]
 fn virtual_function() {
-    each_cell_ends_as_the_rules_say("virtual function", VF, 66);
+    each_cell_ends_as_the_rules_say("virtual function", VF, 68);
 }
 
 #[test]
 fn physical_function() {
-    each_cell_ends_as_the_rules_say("physical function", PF, 67);
+    each_cell_ends_as_the_rules_say("physical function", PF, 69);
 }
 
 #[test]
 fn virtual_function_on_a_platform_without_reset() {
-    each_cell_ends_as_the_rules_say("virtual function, no reset", VF.without_reset(), 66);
+    each_cell_ends_as_the_rules_say("virtual function, no reset", VF.without_reset(), 68);
 }
 
 #[test]
 fn physical_function_on_a_platform_without_reset() {
-    each_cell_ends_as_the_rules_say("physical function, no reset", PF.without_reset(), 67);
+    each_cell_ends_as_the_rules_say("physical function, no reset", PF.without_reset(), 69);
 }
 
 /// Opcodes that the sources of the driver's commands name: those that it can send.

@@ -188,7 +188,7 @@ impl Plain for QueryCq {
 }
 
 /// Gives a completion queue another ring. The device goes on in the new ring, one index behind the old ring's last entry, which
-/// says that it is the last (opcode [`RESIZE_CQ`](crate::cqe::CqeOpcode::RESIZE_CQ)). Every slot's ownership byte of the new ring
+/// says that it is the last ([`Ring::move_to`](crate::ring::Ring::move_to)). Every slot's ownership byte of the new ring
 /// must have been initialised.
 #[derive(Clone, Copy, Debug)]
 pub struct ResizeCq<'a> {
