@@ -94,3 +94,68 @@ impl Control {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use mlx5_hw::platform::{DmaMem, PlatformError};
+
+    use super::*;
+
+    /// Notes what it is asked to wait for: interrupts (none for a pause), until when. The time is always 1000.
+    #[derive(Default)]
+    struct Notes(spin::Mutex<Vec<(u64, u64)>>);
+
+    // SAFETY: it has no memory to give.
+    unsafe impl Platform for Notes {
+        fn alloc(&self, _: usize, _: usize) -> Result<DmaMem, PlatformError> {
+            Err(PlatformError::NoMemory)
+        }
+
+        unsafe fn free(&self, _: DmaMem) {}
+
+        fn now(&self) -> u64 {
+            1000
+        }
+
+        fn relax(&self) {}
+
+        fn wait_any(&self, vectors: u64, deadline: u64) {
+            self.0.lock().push((vectors, deadline));
+        }
+
+        fn pause(&self, until: u64) {
+            self.0.lock().push((0, until));
+        }
+    }
+
+    #[test]
+    fn each_vector_has_one_who_listens_to_it_and_the_others_look_every_millisecond() {
+        let (listeners, notes) = (Listeners::default(), Notes::default());
+        let first = listeners.lead(0b0011);
+        let second = listeners.lead(0b0110);
+        let third = listeners.lead(0b0101);
+        let sleep = |lead: &Lead<'_>, until| {
+            lead.sleep(&notes, until, SLEEP);
+            notes.0.lock().pop()
+        };
+        assert_eq!(sleep(&first, u64::MAX), Some((0b0011, 1000 + SLEEP)));
+        assert_eq!(sleep(&first, 5000), Some((0b0011, 5000)));
+        assert_eq!(sleep(&second, u64::MAX), Some((0b0100, 1000 + NAP)), "one of its vectors is the first one's");
+        assert_eq!(sleep(&third, u64::MAX), Some((0, 1000 + NAP)), "both are somebody else's");
+        assert_eq!(sleep(&third, 1001), Some((0, 1001)));
+        drop(third);
+        assert_eq!(sleep(&listeners.lead(0b0101), u64::MAX), Some((0, 1000 + NAP)), "it had nothing to give back");
+        drop(first);
+        let fourth = listeners.lead(0b1111);
+        assert_eq!(sleep(&fourth, u64::MAX), Some((0b1011, 1000 + NAP)));
+        drop((second, fourth));
+        assert_eq!(sleep(&listeners.lead(u64::MAX), u64::MAX), Some((u64::MAX, 1000 + SLEEP)));
+        let nothing = listeners.lead(0);
+        assert_eq!(sleep(&nothing, u64::MAX), Some((0, 1000 + SLEEP)), "no interrupt to wait for");
+        nothing.sleep(&notes, u64::MAX, 7);
+        assert_eq!(*notes.0.lock(), vec![(0, 1007)]);
+    }
+}

@@ -1,5 +1,6 @@
 //! Sleeping until an event comes: deadlines, interrupts, and what else is done meanwhile.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::events::{ETIMEDOUT, MS, SECOND, channel_pair, context, cq_on, end, pair_on_channel};
@@ -296,4 +297,60 @@ fn a_wait_for_a_cq_that_timed_out_is_gone_on_with() {
     pair.poll(0, 1);
     pair.poll(1, 1);
     end(channel, pair);
+}
+
+/// An error entry of no queue: it raises an event whatever the CQ was armed for.
+const ENTRY: [u8; 64] = {
+    let mut bytes = [0; 64];
+    bytes[63] = 0xd0;
+    bytes
+};
+
+/// While a thread is about to sleep, another one takes the event out of the event queue, at each step of the way. The interrupt
+/// is left to the first.
+#[test]
+fn an_event_that_another_thread_takes_just_before_the_sleep_still_ends_it() {
+    for step in 1..=6 {
+        let (port, dev) = open();
+        let dev = Arc::new(dev);
+        let channel = dev.create_comp_channel();
+        let mut cq = cq_on(&dev, &channel, 7, 0, 0);
+        cq.req_notify(false).unwrap();
+        port.model.inject(Fault::Command { at: Match::Opcode(0x800), effect: Effect::Late(20 * MS) });
+        let (model, cqn, other) = (port.model.clone(), cq.cqn(), dev.clone());
+        let hook = move || {
+            assert!(model.inject_cqe(cqn, ENTRY));
+            // Its command waits, and takes all events meanwhile.
+            let command = move || drop(other.alloc_pd().unwrap());
+            std::thread::spawn(command).join().unwrap();
+        };
+        *port.at_now.lock().unwrap() = Some((step, Box::new(hook)));
+        let begun = dev.now();
+        assert_eq!(channel.get_event(u64::MAX).map(|event| event.cqn), Ok(cqn));
+        assert!(port.at_now.lock().unwrap().is_none(), "step {step} was reached");
+        let took = dev.now() - begun;
+        let sleeps = if step > 4 { 100 * MS } else { 0 };
+        assert!(took < sleeps + 50 * MS, "step {step}: {took} ns");
+        cq.ack_events(1).unwrap();
+        drop((cq, channel));
+        close(&port, Arc::try_unwrap(dev).unwrap());
+    }
+}
+
+/// A completion that comes between looking and asking raises no event on a device that tells of later ones only.
+#[test]
+fn waiting_for_a_cq_looks_once_more_after_asking() {
+    let (port, dev) = open();
+    port.model.set_arm_sees_waiting(false);
+    let channel = dev.create_comp_channel();
+    let mut cq = cq_on(&dev, &channel, 7, 0, 0);
+    let (model, cqn) = (port.model.clone(), cq.cqn());
+    *port.at_doorbell.lock().unwrap() = Some(Box::new(move || assert!(model.inject_cqe(cqn, ENTRY))));
+    let waits = port.waits.load(Relaxed);
+    assert_eq!(cq.wait(dev.now() + SECOND), Ok(()));
+    assert_eq!(port.waits.load(Relaxed), waits, "it did not sleep");
+    assert_eq!(channel.try_get_event(), None, "no event came");
+    assert!(cq.poll_cq(&mut [Default::default(); 1]).is_err());
+    drop((cq, channel));
+    close(&port, dev);
 }

@@ -12,6 +12,9 @@ use mlx5::{
 };
 use mlx5_model::{Model, ModelConfig};
 
+/// What a test has done at a certain moment, once.
+pub type Hook = Box<dyn FnOnce() + Send>;
+
 /// The model as a port, with books of what the driver does to it.
 #[derive(Clone)]
 pub struct Port {
@@ -42,6 +45,10 @@ pub struct Port {
     pub interrupts: Arc<AtomicU64>,
     /// Waits without an interrupt.
     pub pauses: Arc<AtomicU64>,
+    /// What happens when the clock is read for the n-th time from now.
+    pub at_now: Arc<Mutex<Option<(u32, Hook)>>>,
+    /// What happens before the next 64-bit register write.
+    pub at_doorbell: Arc<Mutex<Option<Hook>>>,
 }
 
 /// No wait hears of an interrupt.
@@ -66,6 +73,8 @@ impl Port {
             vectors: Arc::default(),
             interrupts: Arc::default(),
             pauses: Arc::default(),
+            at_now: Arc::default(),
+            at_doorbell: Arc::default(),
         }
     }
 
@@ -113,6 +122,14 @@ unsafe impl Platform for Port {
     }
 
     fn now(&self) -> u64 {
+        let mut waiting = self.at_now.lock().unwrap();
+        match waiting.take() {
+            Some((1, hook)) => {
+                drop(waiting);
+                hook();
+            }
+            other => *waiting = other.map(|(n, hook)| (n - 1, hook)),
+        }
         self.model.now()
     }
 
@@ -188,6 +205,10 @@ unsafe impl Bar for Port {
 
     fn write64(&self, offset: usize, value: u64) {
         self.doorbells.fetch_add(1, Ordering::Relaxed);
+        let hook = self.at_doorbell.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
+        }
         if !self.deaf.load(Ordering::Relaxed) {
             self.model.write64(offset, value);
         }
