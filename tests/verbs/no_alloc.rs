@@ -154,3 +154,32 @@ fn copying_data_out_of_completions_allocates_nothing() {
     assert!(wcs.iter().all(|wc| wc.byte_len == 60));
     p.end();
 }
+
+/// Events, taken out of the event queues and out of the channel, of several CQs.
+#[test]
+fn asking_waiting_and_acknowledging_allocate_nothing() {
+    let (port, dev) = crate::support::open();
+    let channel = dev.create_comp_channel();
+    let mut cqs: Vec<_> = (0..20).map(|i| crate::events::cq_on(&dev, &channel, 7, i, 0)).collect();
+    let eqn = crate::events::context(&dev, &cqs[0]).c_eqn();
+    for round in 1..4 {
+        port.deaf.store(true, std::sync::atomic::Ordering::Relaxed);
+        let asked = calls(|| cqs.iter_mut().for_each(|cq| cq.req_notify(false).unwrap()));
+        port.deaf.store(false, std::sync::atomic::Ordering::Relaxed);
+        for cq in &cqs {
+            for _ in 0..round {
+                port.model.inject(mlx5_model::Fault::StrayCompletionEvent { eqn, cqn: cq.cqn() });
+            }
+        }
+        let mut events = 0;
+        let taken = calls(|| {
+            while channel.try_get_event().is_some() {
+                events += 1;
+            }
+            cqs.iter().for_each(|cq| cq.ack_events(round).unwrap());
+        });
+        assert_eq!((events, asked, taken), (20 * round, 0, 0), "events, allocations and frees");
+    }
+    drop((cqs, channel));
+    crate::support::close(&port, dev);
+}
