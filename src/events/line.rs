@@ -119,11 +119,12 @@ impl Place {
     /// Takes an event of this CQ, whoever's turn it is; whether there was one.
     pub(crate) fn take(&self) -> bool {
         let mut inner = self.line.0.lock();
-        if !inner.members.get(&self.id).is_some_and(|member| member.waiting > 0 && !member.away) {
-            return false;
+        let has_one = inner.members.get(&self.id).is_some_and(|member| member.waiting > 0);
+        if has_one {
+            inner.waiting.retain(|id| *id != self.id);
+            inner.take_one(self.id);
         }
-        inner.waiting.retain(|id| *id != self.id);
-        inner.take_one(self.id).is_some()
+        has_one
     }
 
     /// Events taken so far, modulo 2^32.

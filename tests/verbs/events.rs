@@ -233,8 +233,19 @@ fn a_cq_that_could_not_be_destroyed_still_raises_events() {
     assert!(matches!(refused.error, Error::Command { .. }), "{}", refused.error);
     let b = refused.object;
     assert_eq!(took(channel.try_get_event()), of(&b), "it is still there");
-    assert_eq!(b.destroy().unwrap_err().error, Error::UnackedEvents { count: 1 });
-    drop((a, buf, pd, channel));
+    let b = b.destroy().unwrap_err();
+    assert_eq!(b.error, Error::UnackedEvents { count: 1 });
+    // The same with events that come while the device makes up its mind.
+    let b = b.object;
+    b.ack_events(1).unwrap();
+    port.model.inject(Fault::Command { at: Match::Opcode(0x401), effect: Effect::Status { status: 0x6, syndrome: 1 } });
+    let (model, eqn, cqns) = (port.model.clone(), context(&dev, &b).c_eqn(), [b.cqn(), b.cqn(), a.cqn()]);
+    let raise = move || cqns.iter().for_each(|cqn| model.inject(Fault::StrayCompletionEvent { eqn, cqn: *cqn }));
+    *port.at_now.lock().unwrap() = Some((2, Box::new(raise)));
+    let b = b.destroy().unwrap_err().object;
+    let taken: Vec<_> = std::iter::from_fn(|| took(channel.try_get_event())).map(Some).collect();
+    assert_eq!(taken, [of(&a), of(&b), of(&b)], "its turn is when it is back");
+    drop((a, b, buf, pd, channel));
     close(&port, dev);
 }
 
@@ -260,7 +271,14 @@ fn events_that_nobody_took_go_with_their_cq() {
     assert_eq!(dev.event_counters().unknown, 1);
     raise(new.cqn());
     assert_eq!(took(channel.try_get_event()), of(&new));
-    drop((new, other, channel));
+    // One that is dropped, with an event taken and one that is not.
+    raise(new.cqn());
+    raise(other.cqn());
+    dev.service();
+    drop(new);
+    assert_eq!(took(channel.try_get_event()), of(&other));
+    assert_eq!(channel.try_get_event(), None);
+    drop((other, channel));
     close(&port, dev);
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::events::{MS, SECOND, context, cq_on};
 use crate::support::{Port, SIZES, close, connect, create_qp, open_config};
 use mlx5::{CompChannel, Cq, Device, DeviceConfig, Error, Pd, Qp, RecvWr, SendFlags, SendWr, Wc};
-use mlx5_model::{Fault, ModelConfig};
+use mlx5_model::{EventPace, Fault, ModelConfig};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -180,6 +180,42 @@ fn cqs_are_destroyed_while_their_events_are_taken() {
     });
     println!("{acked} of 180 events were taken");
     drop(model);
+    channel.destroy().map_err(|e| e.error).unwrap();
+    close(&port, dev);
+}
+
+/// Events and interrupts come late, together and partly not at all; each waiter wakes all the same.
+#[test]
+fn late_and_lost_interrupts_keep_nobody_asleep() {
+    let (port, dev) = device(2, 3);
+    let pace = EventPace { event_ns: (0, MS), interrupt_ns: (0, MS), lose_one_in: 4 };
+    for eq in port.model.event_queues() {
+        assert!(port.model.set_event_pace(eq.eqn, pace));
+    }
+    port.model.set_arm_sees_waiting(false);
+    let model = port.model.spawn().unwrap();
+    let (pd, channel) = (dev.alloc_pd().unwrap(), dev.create_comp_channel());
+    std::thread::scope(|s| {
+        for t in 0..3 {
+            let (dev, pd, channel) = (&dev, &pd, &channel);
+            s.spawn(move || {
+                let mut cq = cq_on(dev, channel, 15, t.into(), t % 2);
+                let mut qp = own(dev, pd, &cq);
+                for round in 0..20 {
+                    post(&mut qp, round);
+                    let mut have = 0;
+                    while have < 2 {
+                        cq.wait(dev.now() + 30 * SECOND).unwrap();
+                        have += cq.poll_cq(&mut [Wc::default(); 2]).unwrap();
+                    }
+                }
+                qp.destroy().map_err(|e| e.error).unwrap();
+                cq.destroy().map_err(|e| e.error).unwrap();
+            });
+        }
+    });
+    drop(model);
+    pd.dealloc().map_err(|e| e.error).unwrap();
     channel.destroy().map_err(|e| e.error).unwrap();
     close(&port, dev);
 }

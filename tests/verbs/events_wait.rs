@@ -1,12 +1,13 @@
 //! Sleeping until an event comes: deadlines, interrupts, and what else is done meanwhile.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 
 use crate::events::{ETIMEDOUT, MS, SECOND, channel_pair, context, cq_on, end, pair_on_channel};
-use crate::support::{LOST, NONE, close, open, open_config};
+use crate::support::{close, open, open_config};
+use mlx5::hw::eqe::CqErrorSyndrome;
 use mlx5::{DeviceConfig, Error, Failure, SendFlags};
-use mlx5_model::{DataFault, Effect, Fault, Match, ModelConfig};
+use mlx5_model::{DataFault, Effect, EventPace, Fault, Match, ModelConfig};
 
 /// A config with so many completion vectors and interrupts.
 fn vectors(completion_vectors: u32, interrupts: u32) -> DeviceConfig {
@@ -142,7 +143,8 @@ fn events_of_all_vectors_come_to_one_channel() {
 #[test]
 fn a_lost_interrupt_costs_a_tenth_of_a_second_and_no_event() {
     let (channel, mut pair) = channel_pair();
-    pair.port.interrupts.store(LOST, Relaxed);
+    let eqn = context(&pair.dev, &pair.cq[0]).c_eqn();
+    assert!(pair.port.model.set_event_pace(eqn, EventPace { lose_one_in: 1, ..Default::default() }));
     for round in 0..3 {
         pair.port.model.inject_data(DataFault::LateCqe { ns: 5 * SECOND }, 1);
         pair.arm(false);
@@ -157,7 +159,6 @@ fn a_lost_interrupt_costs_a_tenth_of_a_second_and_no_event() {
         pair.poll(0, 1);
         pair.poll(1, 1);
     }
-    pair.port.interrupts.store(0, Relaxed);
     end(channel, pair);
 }
 
@@ -165,7 +166,7 @@ fn a_lost_interrupt_costs_a_tenth_of_a_second_and_no_event() {
 #[test]
 fn without_interrupts_waiting_looks_again_and_again() {
     let (channel, mut pair) = channel_pair();
-    pair.port.interrupts.store(NONE, Relaxed);
+    pair.port.no_interrupts.store(true, Relaxed);
     pair.port.model.inject_data(DataFault::LateCqe { ns: 50 * MS }, 1);
     pair.arm(false);
     pair.post(1, SendFlags::empty());
@@ -282,6 +283,17 @@ fn waiting_for_a_cq_leaves_the_events_of_others() {
     pair.cq[0].ack_events(1).unwrap();
     pair.poll(0, 1);
     pair.poll(1, 1);
+    // One that is first in the line: taken by a wait that finds nothing to poll.
+    let eqn = context(&pair.dev, &pair.cq[0]).c_eqn();
+    for side in [1, 0] {
+        pair.port.model.inject(Fault::StrayCompletionEvent { eqn, cqn: pair.cq[side].cqn() });
+    }
+    assert_eq!(pair.cq[1].wait(pair.dev.now() + MS), Err(Error::NoEvent));
+    assert_eq!(channel.get_event(0).map(|event| event.context), Ok(100));
+    pair.cq[0].ack_events(1).unwrap();
+    pair.post(1, SendFlags::empty());
+    pair.poll(0, 1);
+    pair.poll(1, 1);
     end(channel, pair);
 }
 
@@ -318,10 +330,12 @@ fn an_event_that_another_thread_takes_just_before_the_sleep_still_ends_it() {
         cq.req_notify(false).unwrap();
         port.model.inject(Fault::Command { at: Match::Opcode(0x800), effect: Effect::Late(20 * MS) });
         let (model, cqn, other) = (port.model.clone(), cq.cqn(), dev.clone());
+        let pd = Arc::new(Mutex::new(None));
+        let made = pd.clone();
         let hook = move || {
             assert!(model.inject_cqe(cqn, ENTRY));
-            // Its command waits, and takes all events meanwhile.
-            let command = move || drop(other.alloc_pd().unwrap());
+            // Its command waits, and takes all events meanwhile, that of its own end included.
+            let command = move || *made.lock().unwrap() = Some(other.alloc_pd().unwrap());
             std::thread::spawn(command).join().unwrap();
         };
         *port.at_now.lock().unwrap() = Some((step, Box::new(hook)));
@@ -332,7 +346,7 @@ fn an_event_that_another_thread_takes_just_before_the_sleep_still_ends_it() {
         let sleeps = if step > 4 { 100 * MS } else { 0 };
         assert!(took < sleeps + 50 * MS, "step {step}: {took} ns");
         cq.ack_events(1).unwrap();
-        drop((cq, channel));
+        drop((cq, channel, pd));
         close(&port, Arc::try_unwrap(dev).unwrap());
     }
 }
@@ -351,6 +365,28 @@ fn waiting_for_a_cq_looks_once_more_after_asking() {
     assert_eq!(port.waits.load(Relaxed), waits, "it did not sleep");
     assert_eq!(channel.try_get_event(), None, "no event came");
     assert!(cq.poll_cq(&mut [Default::default(); 1]).is_err());
+    drop((cq, channel));
+    close(&port, dev);
+}
+
+/// No completion will come, so nobody waits for one: neither who begins to nor who has begun.
+#[test]
+fn a_cq_in_error_is_not_waited_for() {
+    let (port, dev) = open();
+    let channel = dev.create_comp_channel();
+    let mut cq = cq_on(&dev, &channel, 7, 0, 0);
+    assert!(port.model.inject_cqe(cq.cqn(), ENTRY));
+    let (model, cqn) = (port.model.clone(), cq.cqn());
+    *port.at_now.lock().unwrap() = Some((3, Box::new(move || model.inject(Fault::CqError { cqn, syndrome: 2 }))));
+    assert_eq!(cq.wait(u64::MAX), Ok(()), "there is an entry");
+    assert!(cq.poll_cq(&mut [Default::default(); 1]).is_err());
+    let error = Err(Error::CqInError { syndrome: CqErrorSyndrome::CQ_ACCESS_VIOLATION_ERROR });
+    let begun = dev.now();
+    assert_eq!(cq.wait(u64::MAX), error);
+    assert!(dev.now() - begun < MS, "an interrupt told of it");
+    let doorbells = port.doorbells.load(Relaxed);
+    assert_eq!((cq.wait(u64::MAX), cq.req_notify(true)), (error, error));
+    assert_eq!(port.doorbells.load(Relaxed), doorbells);
     drop((cq, channel));
     close(&port, dev);
 }

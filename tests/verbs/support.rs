@@ -41,8 +41,8 @@ pub struct Port {
     pub waits: Arc<AtomicU64>,
     /// The interrupts that were waited for, a bit each.
     pub vectors: Arc<AtomicU64>,
-    /// What becomes of interrupts: they are heard (0), [`LOST`], or there are [`NONE`].
-    pub interrupts: Arc<AtomicU64>,
+    /// The platform has no interrupts.
+    pub no_interrupts: Arc<AtomicBool>,
     /// Waits without an interrupt.
     pub pauses: Arc<AtomicU64>,
     /// What happens when the clock is read for the n-th time from now.
@@ -50,11 +50,6 @@ pub struct Port {
     /// What happens before the next 64-bit register write.
     pub at_doorbell: Arc<Mutex<Option<Hook>>>,
 }
-
-/// No wait hears of an interrupt.
-pub const LOST: u64 = 1;
-/// The platform has no interrupts.
-pub const NONE: u64 = 2;
 
 impl Port {
     pub fn new(config: ModelConfig) -> Self {
@@ -71,7 +66,7 @@ impl Port {
             writes32: Arc::default(),
             waits: Arc::default(),
             vectors: Arc::default(),
-            interrupts: Arc::default(),
+            no_interrupts: Arc::default(),
             pauses: Arc::default(),
             at_now: Arc::default(),
             at_doorbell: Arc::default(),
@@ -144,13 +139,9 @@ unsafe impl Platform for Port {
     fn wait_any(&self, vectors: u64, deadline: u64) {
         self.waits.fetch_add(1, Ordering::Relaxed);
         self.vectors.fetch_or(vectors, Ordering::Relaxed);
-        match self.interrupts.load(Ordering::Relaxed) {
-            LOST => {
-                self.model.pause(deadline);
-                self.model.wait_any(vectors, 0);
-            }
-            NONE => self.model.relax(),
-            _ => self.model.wait_any(vectors, deadline),
+        match self.no_interrupts.load(Ordering::Relaxed) {
+            true => self.model.relax(),
+            false => self.model.wait_any(vectors, deadline),
         }
     }
 
