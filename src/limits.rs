@@ -1,6 +1,7 @@
 //! The device's limits as the verbs count them.
 
 use mlx5_hw::caps::{AtomicCaps, AtomicOps, AtomicOrder, CmdHcaCap, PortType, RoceCap};
+use mlx5_hw::cmd::QueryVportState;
 use mlx5_hw::qpc::AtomicMode;
 use mlx5_hw::wqe::{MAX_DS, SEGMENT};
 
@@ -168,7 +169,7 @@ pub struct DeviceAttr {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortAttr {
-    /// The port was up when the device was opened.
+    /// The port is up.
     pub active: bool,
     /// Largest packet of an Ethernet port in bytes; 0 on InfiniBand.
     pub ethernet_mtu: u16,
@@ -213,17 +214,17 @@ impl Device {
         }
     }
 
-    /// State of a port, counted from 1 (`ibv_query_port(3)`).
+    /// State of a port, counted from 1 (`ibv_query_port(3)`), asked from the device (QUERY_VPORT_STATE).
     ///
     /// # Errors
-    /// `Invalid` (EINVAL) for a port that the device does not have.
+    /// `Invalid` (EINVAL) for a port that the device does not have; what the device answers.
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr, crate::Error> {
         let (info, limits) = (self.info(), Limits::of(self.inner()));
         if port_num == 0 || u32::from(port_num) > limits.ports {
             return Err(crate::Error::Invalid { what: "port_num is not a port of the device" });
         }
         Ok(PortAttr {
-            active: info.port_up,
+            active: self.inner().exec(&QueryVportState)?.is_up(),
             ethernet_mtu: info.mtu,
             max_msg_sz: power(limits.log_max_msg),
             gid_tbl_len: limits.gids,

@@ -5,7 +5,6 @@ use core::fmt;
 use mlx5_hw::eqe::{CqErrorSyndrome, Event, EventType, PortChange, QueueType};
 
 use super::Kind;
-use super::registry::Registry;
 use crate::error::Failure;
 
 /// The object that an event concerns (`element` of `struct ibv_async_event`).
@@ -87,15 +86,21 @@ pub enum AsyncEvent {
 type Naming = fn(Element) -> AsyncEvent;
 
 impl AsyncEvent {
-    /// What an entry of an event queue says, if it says something about an object that is there or about a port.
-    pub(super) fn of(event: &Event, registry: &Registry) -> Option<Self> {
+    /// What an entry of an event queue says by itself, as a dump of it is read: the object need not exist, and its context is 0.
+    /// `None` for what is not an asynchronous event of the verbs.
+    pub fn of_entry(event: &Event) -> Option<Self> {
+        Self::of(event, |_, number| Some(Element { number, context: 0 }))
+    }
+
+    /// What an entry of an event queue says, if it is about a port or an object that `find` knows.
+    pub(super) fn of(event: &Event, find: impl FnOnce(Kind, u32) -> Option<Element>) -> Option<Self> {
         match *event {
-            Event::CqError { cqn, syndrome } => registry.element(Kind::Cq, cqn).map(|cq| Self::CqErr { cq, syndrome }),
+            Event::CqError { cqn, syndrome } => find(Kind::Cq, cqn).map(|cq| Self::CqErr { cq, syndrome }),
             Event::Queue { event_type, queue_type, number } => {
                 let (kind, name) = Self::of_queue(event_type)?;
                 // The field tells the kinds of queue pairs apart; an SRQ is known by the event's type alone.
                 let ours = kind == Kind::Srq || queue_type == QueueType::QP;
-                registry.element(kind, number).filter(|_| ours).map(name)
+                find(kind, number).filter(|_| ours).map(name)
             }
             Event::Port { port, change } => Self::of_port(port, change),
             _ => None,
@@ -130,6 +135,30 @@ impl AsyncEvent {
         })
     }
 
+    /// The verbs' name for it, as in `enum ibv_event_type`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::CqErr { .. } => "IBV_EVENT_CQ_ERR",
+            Self::QpFatal(_) => "IBV_EVENT_QP_FATAL",
+            Self::QpReqErr(_) => "IBV_EVENT_QP_REQ_ERR",
+            Self::QpAccessErr(_) => "IBV_EVENT_QP_ACCESS_ERR",
+            Self::CommEst(_) => "IBV_EVENT_COMM_EST",
+            Self::SqDrained(_) => "IBV_EVENT_SQ_DRAINED",
+            Self::PathMig(_) => "IBV_EVENT_PATH_MIG",
+            Self::PathMigErr(_) => "IBV_EVENT_PATH_MIG_ERR",
+            Self::QpLastWqeReached(_) => "IBV_EVENT_QP_LAST_WQE_REACHED",
+            Self::SrqErr(_) => "IBV_EVENT_SRQ_ERR",
+            Self::SrqLimitReached(_) => "IBV_EVENT_SRQ_LIMIT_REACHED",
+            Self::PortActive { .. } => "IBV_EVENT_PORT_ACTIVE",
+            Self::PortErr { .. } => "IBV_EVENT_PORT_ERR",
+            Self::LidChange { .. } => "IBV_EVENT_LID_CHANGE",
+            Self::PkeyChange { .. } => "IBV_EVENT_PKEY_CHANGE",
+            Self::GidChange { .. } => "IBV_EVENT_GID_CHANGE",
+            Self::ClientReregister { .. } => "IBV_EVENT_CLIENT_REREGISTER",
+            Self::DeviceFatal(_) => "IBV_EVENT_DEVICE_FATAL",
+        }
+    }
+
     /// The object that it concerns, by kind and number.
     pub(super) fn object(&self) -> Option<(Kind, u32)> {
         match *self {
@@ -150,8 +179,8 @@ impl AsyncEvent {
 
 impl fmt::Display for AsyncEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, element) = match self {
-            Self::CqErr { cq, syndrome } => return write!(f, "CQ {:#x} is in error: {syndrome}", cq.number),
+        let (what, element) = match *self {
+            Self::CqErr { cq, syndrome } => return cq_error(f, cq.number, syndrome),
             Self::DeviceFatal(why) => return write!(f, "the device has failed: {why}"),
             Self::PortActive { port_num } => return write!(f, "port {port_num} is active"),
             Self::PortErr { port_num } => return write!(f, "port {port_num} is not active"),
@@ -159,19 +188,33 @@ impl fmt::Display for AsyncEvent {
             Self::PkeyChange { port_num } => return write!(f, "port {port_num} has other P_Keys"),
             Self::GidChange { port_num } => return write!(f, "port {port_num} has other GIDs"),
             Self::ClientReregister { port_num } => {
-                return write!(f, "clients at port {port_num} have to register again");
+                return write!(f, "clients of port {port_num} are to register again with the subnet manager");
             }
-            Self::QpFatal(qp) => ("queue pair failed", qp),
-            Self::QpReqErr(qp) => ("queue pair got an invalid request", qp),
-            Self::QpAccessErr(qp) => ("queue pair got a request for memory that it may not reach", qp),
-            Self::CommEst(qp) => ("queue pair got its first message", qp),
-            Self::SqDrained(qp) => ("send queue of a queue pair is drained", qp),
-            Self::PathMig(qp) => ("path of a queue pair migrated", qp),
-            Self::PathMigErr(qp) => ("path of a queue pair did not migrate", qp),
-            Self::QpLastWqeReached(qp) => ("queue pair takes nothing more from its SRQ", qp),
-            Self::SrqErr(srq) => ("SRQ failed", srq),
-            Self::SrqLimitReached(srq) => ("SRQ ran low", srq),
+            Self::QpFatal(qp) => ("is in the error state, and no completion tells why", qp),
+            Self::QpReqErr(qp) => ("got a request that is not valid, and is in the error state", qp),
+            Self::QpAccessErr(qp) => ("got a request for memory that it may not reach, and is in the error state", qp),
+            Self::CommEst(qp) => ("got its first message", qp),
+            Self::SqDrained(qp) => ("has drained its send queue", qp),
+            Self::PathMig(qp) => ("has moved to its alternate path", qp),
+            Self::PathMigErr(qp) => ("could not move to its alternate path", qp),
+            Self::QpLastWqeReached(qp) => ("takes nothing more from its shared receive queue", qp),
+            Self::SrqErr(srq) => ("failed", srq),
+            Self::SrqLimitReached(srq) => ("has fewer requests than its limit", srq),
         };
-        write!(f, "{:#x}: {what}", element.number)
+        let kind = match self.object() {
+            Some((Kind::Srq, _)) => "shared receive queue",
+            _ => "queue pair",
+        };
+        write!(f, "{kind} {:#x} {what}", element.number)
     }
+}
+
+fn cq_error(f: &mut fmt::Formatter<'_>, cqn: u32, syndrome: CqErrorSyndrome) -> fmt::Result {
+    write!(f, "CQ {cqn:#x} failed: ")?;
+    match syndrome {
+        CqErrorSyndrome::CQ_OVERRUN => f.write_str("CQ overrun")?,
+        CqErrorSyndrome::CQ_ACCESS_VIOLATION_ERROR => f.write_str("CQ access violation")?,
+        other => write!(f, "syndrome {other}")?,
+    }
+    f.write_str("; nothing more is written to it")
 }

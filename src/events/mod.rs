@@ -131,7 +131,7 @@ impl Events {
 impl State {
     /// Keeps what an event says of an object, a port or the device.
     fn on_other(&mut self, event: &Event) {
-        let Some(event) = AsyncEvent::of(event, &self.registry) else {
+        let Some(event) = AsyncEvent::of(event, |kind, number| self.registry.element(kind, number)) else {
             self.counters.unknown += 1;
             return;
         };

@@ -263,6 +263,7 @@ fn a_port_that_goes_down_and_up_is_told_and_asked() {
         let event = if up { AsyncEvent::PortActive { port_num } } else { AsyncEvent::PortErr { port_num } };
         assert_eq!(dev.get_async_event(0), Ok(event), "there already: no wait");
         assert_eq!(dev.get_async_event(0), Err(Error::NoEvent));
+        assert_eq!(ibv::query_port(&dev, 1).map(|attr| attr.active), Ok(up));
     }
     close(&port, dev);
 }

@@ -178,6 +178,43 @@ fn refused_commands_decode_to_status_errno_and_syndrome() {
     tally.finish("command-status", 9);
 }
 
+/// `ibv_get_async_event(3)` and Linux's `device.h`: the words are those of the driver's own typed events.
+#[test]
+fn events_are_called_what_the_verbs_call_them() {
+    let event = |event_type: u8, sub_type: u8| {
+        let mut eqe = vec![0; 64];
+        (eqe[1], eqe[3], eqe[0x28], eqe[0x3b]) = (event_type, sub_type, 0x10, 0x41);
+        let mut records = decode_bytes(&eqe, Some(Kind::Eqe)).unwrap();
+        records.swap_remove(0)
+    };
+    for (event_type, sub_type, name, words) in [
+        (0x01, 0, "IBV_EVENT_PATH_MIG", "queue pair 0x41 has moved"),
+        (0x02, 0, "IBV_EVENT_COMM_EST", "queue pair 0x41 got its first message"),
+        (0x03, 0, "IBV_EVENT_SQ_DRAINED", "queue pair 0x41 has drained"),
+        (0x05, 0, "IBV_EVENT_QP_FATAL", "queue pair 0x41 is in the error state"),
+        (0x07, 0, "IBV_EVENT_PATH_MIG_ERR", "queue pair 0x41 could not move"),
+        (0x10, 0, "IBV_EVENT_QP_REQ_ERR", "queue pair 0x41 got a request that is not valid"),
+        (0x11, 0, "IBV_EVENT_QP_ACCESS_ERR", "queue pair 0x41 got a request for memory"),
+        (0x12, 0, "IBV_EVENT_SRQ_ERR", "shared receive queue 0x41 failed"),
+        (0x13, 0, "IBV_EVENT_QP_LAST_WQE_REACHED", "queue pair 0x41 takes nothing more"),
+        (0x14, 0, "IBV_EVENT_SRQ_LIMIT_REACHED", "shared receive queue 0x41 has fewer requests"),
+        (0x09, 1, "IBV_EVENT_PORT_ERR", "port 1 is not active"),
+        (0x09, 4, "IBV_EVENT_PORT_ACTIVE", "port 1 is active"),
+        (0x09, 5, "IBV_EVENT_PORT_ERR", "port 1 is not active"),
+        (0x09, 6, "IBV_EVENT_LID_CHANGE", "port 1 has another LID"),
+        (0x09, 7, "IBV_EVENT_PKEY_CHANGE", "port 1 has other P_Keys"),
+        (0x09, 8, "IBV_EVENT_GID_CHANGE", "port 1 has other GIDs"),
+        (0x09, 9, "IBV_EVENT_CLIENT_REREGISTER", "clients of port 1"),
+    ] {
+        let got = event(event_type, sub_type);
+        assert_eq!(got.json["verbs_event"], name);
+        assert!(got.headline.contains(words), "{name}: {}", got.headline);
+    }
+    for (event_type, sub_type) in [(0x00, 0), (0x0a, 0), (0x0b, 0), (0x09, 2), (0x17, 0), (0xee, 0)] {
+        assert!(event(event_type, sub_type).json.get("verbs_event").is_none(), "{event_type:#x}");
+    }
+}
+
 #[test]
 fn cqn_is_cut_to_24_bits() {
     assert_eq!(decode_bytes(&cq_error(0xff00_0487, 1), None).unwrap()[0].json["cqn"], 1159);

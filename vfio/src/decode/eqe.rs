@@ -1,5 +1,6 @@
 //! Event queue entries in words.
 
+use mlx5::{AsyncEvent, Element};
 use mlx5_hw::eqe::{
     CmdInterCompEvent, CompEvent, CqError, CqErrorSyndrome, DbBfCongestionEvent, DctEvents, Eqe, Event, EventType,
     GpioEvent, PageReq, PortModule, PortStateChangeEvent, QpEvents, QueueType, RdmaPageFaultEvent, StallVlEvent,
@@ -39,9 +40,12 @@ pub fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
 
 fn headline(eqe: &Eqe, kind: EventType, doc: &str) -> String {
     let name = kind.name().map_or(format!("Event {:#x}", kind.0), String::from);
-    match eqe.event() {
+    let event = eqe.event();
+    if let Some(event) = AsyncEvent::of_entry(&event) {
+        return format!("{name}: {event}.");
+    }
+    match event {
         Event::Completion { cqn } => format!("{name}: CQ {cqn:#x} has completions."),
-        Event::CqError { cqn, syndrome } => format!("{name}: {}", cq_error(cqn, syndrome)),
         Event::Command { vector } => format!("{name}: the commands in slots {} completed.", slots(vector)),
         Event::PageRequest { func_id, release_all: true, .. } => {
             format!("{name}: all pages of function {func_id} are free.")
@@ -52,7 +56,7 @@ fn headline(eqe: &Eqe, kind: EventType, doc: &str) -> String {
         Event::PageRequest { func_id, num_pages, .. } => {
             format!("{name}: the firmware wants {num_pages} pages for function {func_id}.")
         }
-        Event::Port { port, change } => format!("{name}: port {port} is now {change}."),
+        Event::Port { port, change } => format!("{name}: port {port}, change {change}, which is not known."),
         Event::Queue { queue_type, number, .. } => format!("{name}: {} ({queue_type} {number:#x})", doc.trim()),
         _ => format!("{name}: {}", if doc.is_empty() { "an event that is not known." } else { doc.trim() }),
     }
@@ -91,7 +95,12 @@ fn data(record: &mut Record, kind: EventType, data: &[u8]) {
 
 /// Short names, and what usually causes the event.
 fn details(record: &mut Record, eqe: &Eqe) {
-    match eqe.event() {
+    let event = eqe.event();
+    if let Some(event) = AsyncEvent::of_entry(&event) {
+        record.put("verbs_event", event.name());
+        record.row("verbs' event", event.name(), "what ibv_get_async_event(3) calls it");
+    }
+    match event {
         Event::Completion { cqn } => record.put("cqn", cqn),
         Event::CqError { cqn, syndrome } => {
             put_cq_error(record, cqn, syndrome);
@@ -122,8 +131,7 @@ fn details(record: &mut Record, eqe: &Eqe) {
 
 /// A CQ's error in one sentence.
 pub fn cq_error(cqn: u32, syndrome: CqErrorSyndrome) -> String {
-    let reason = cq_error_name(syndrome).unwrap_or("reason unknown");
-    format!("CQ {cqn:#x} failed: {reason}. Nothing more is written to it.")
+    format!("{}.", AsyncEvent::CqErr { cq: Element { number: cqn, context: 0 }, syndrome })
 }
 
 /// Its fields and causes.
