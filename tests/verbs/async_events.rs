@@ -10,8 +10,8 @@ use mlx5::hw::eqe::CqErrorSyndrome;
 use mlx5::hw::health::HealthSyndrome;
 use mlx5::hw::platform::Platform;
 use mlx5::{
-    AsyncEvent, Cq, Device, DeviceConfig, Element, Error, Failure, PollError, QpCap, QpState, RecvWr, SendFlags,
-    SendWr, Wc, ibv,
+    AsyncEvent, Cq, CqAttrMask, Device, DeviceConfig, Element, Error, Failure, ModifyCqAttr, PollError, QpCap, QpState,
+    RecvWr, SendFlags, SendWr, Wc, ibv,
 };
 use mlx5_model::{Effect, Fault, Match, Model, ModelConfig};
 
@@ -47,6 +47,16 @@ fn says_error(cq: &mut Cq, syndrome: CqErrorSyndrome) {
         assert_eq!(cq.start_poll(&POLL).map(|_| ()), Err(error));
     }
     assert_eq!(cq.poll_cq(&mut []), Ok(0), "who asks for nothing gets nothing");
+    let error = Error::CqInError { syndrome };
+    assert_eq!(error.errno(), 5, "EIO");
+    let moderate = ModifyCqAttr { attr_mask: CqAttrMask::MODERATE, ..Default::default() };
+    for _ in 0..2 {
+        assert_eq!(ibv::req_notify_cq(cq, false), Err(error));
+        assert_eq!(ibv::resize_cq(cq, 1), Err(error));
+        assert_eq!(ibv::resize_cq(cq, cq.cqe()), Err(error));
+        assert_eq!(ibv::modify_cq(cq, &moderate), Err(error));
+    }
+    assert!(cq.query().is_ok_and(|cqc| cqc.status() != 0), "its context says it too");
 }
 
 /// Case B-030: a CQ for 7 entries with 12 requests on it. What lies in the ring is delivered, then the CQ is in error for good. The
