@@ -170,3 +170,14 @@ bitflags! {
         const INLINE = 1 << 3;
     }
 }
+
+bitflags! {
+    /// Which attributes of a shared receive queue to change (`enum ibv_srq_attr_mask`; `ibv_modify_srq(3)`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SrqAttrMask: u32 {
+        /// `max_wr`: an mlx5 device cannot change it.
+        const MAX_WR = 1;
+        /// `srq_limit`.
+        const LIMIT = 1 << 1;
+    }
+}

@@ -13,7 +13,8 @@ use mlx5_hw::platform::{Bar, Platform};
 use crate::{
     AccessFlags, AsyncEvent, CompChannel, Completion, Cq, CqEvent, CqInitAttrEx, Device, DeviceAttr, DeviceConfig,
     Error, ExclusiveCqs, ModifyCqAttr, Mr, ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError, Poller,
-    PortAttr, PostError, Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Wc, WcFlags,
+    PortAttr, PostError, Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Srq, SrqAttr, SrqAttrMask,
+    SrqInitAttr, Wc, WcFlags,
 };
 
 /// `ibv_open_device(3)`. Instead of a device of a list it takes the two traits of a port.
@@ -222,6 +223,52 @@ pub fn next_poll<'p>(poller: &'p mut Poller<'_>) -> Result<Completion<'p>, PollE
 /// `ibv_end_poll` (`ibv_create_cq_ex(3)`): what dropping the poller does.
 pub fn end_poll(poller: Poller<'_>) {
     drop(poller);
+}
+
+/// `ibv_create_srq(3)`.
+///
+/// # Errors
+/// As [`Pd::create_srq`].
+pub fn create_srq(pd: &Pd, srq_init_attr: &mut SrqInitAttr) -> Result<Srq, Error> {
+    pd.create_srq(srq_init_attr)
+}
+
+/// `ibv_modify_srq(3)`.
+///
+/// # Errors
+/// As [`Srq::modify`].
+pub fn modify_srq(srq: &Srq, srq_attr: &SrqAttr, srq_attr_mask: SrqAttrMask) -> Result<(), Error> {
+    srq.modify(srq_attr, srq_attr_mask)
+}
+
+/// `ibv_query_srq(3)`.
+///
+/// # Errors
+/// As [`Srq::query`].
+pub fn query_srq(srq: &Srq) -> Result<SrqAttr, Error> {
+    srq.query()
+}
+
+/// `ibv_get_srq_num(3)`.
+pub fn get_srq_num(srq: &Srq) -> u32 {
+    srq.srq_num()
+}
+
+/// `ibv_destroy_srq(3)`.
+///
+/// # Errors
+/// As [`Srq::destroy`].
+#[expect(clippy::result_large_err, reason = "the queue itself comes back")]
+pub fn destroy_srq(srq: Srq) -> Result<(), Returned<Srq>> {
+    srq.destroy()
+}
+
+/// `ibv_post_srq_recv(3)`. The error has C's `bad_wr` as an index.
+///
+/// # Errors
+/// As [`Srq::post_recv`].
+pub fn post_srq_recv(srq: &mut Srq, recv_wr: &[RecvWr<'_>]) -> Result<(), PostError> {
+    srq.post_recv(recv_wr)
 }
 
 /// `ibv_create_qp(3)`.

@@ -26,6 +26,7 @@ mod pages_of;
 mod parent_domain;
 mod pd;
 mod qp;
+mod srq;
 mod sync;
 
 pub use cmdq::CommandCounters;
@@ -38,7 +39,7 @@ pub use dma::Leaked;
 pub use error::{Error, Failure, Returned};
 pub use events::{AsyncEvent, CompChannel, CqEvent, Element};
 pub use flags::{
-    AccessFlags, CqAttrMask, CqInitAttrMask, CreateCqFlags, QpAttrMask, SendFlags, WcFlags, WcResultFlags,
+    AccessFlags, CqAttrMask, CqInitAttrMask, CreateCqFlags, QpAttrMask, SendFlags, SrqAttrMask, WcFlags, WcResultFlags,
 };
 pub use gid::Gid;
 pub use health::Health;
@@ -52,3 +53,4 @@ pub use qp::{
     AhAttr, ExclusiveCqs, GlobalRoute, Mtu, PostError, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType, RecvWr, Remote,
     SendWr, Sge, WrOpcode,
 };
+pub use srq::{Srq, SrqAttr, SrqInitAttr};

@@ -25,6 +25,8 @@ const ATOMIC_8_BYTES: u32 = 1 << 3;
 pub(crate) struct Limits {
     /// `log2` of the most work requests (receive) or basic blocks (send) in a queue.
     pub(crate) log_max_qp_sz: u32,
+    /// `log2` of the most entries of a shared receive queue; 0 without such queues.
+    pub(crate) log_max_srq_sz: u32,
     /// Largest send WQE in bytes, whole segments.
     pub(crate) max_wqe_sz_sq: u32,
     /// Largest receive WQE in bytes, whole segments.
@@ -58,6 +60,7 @@ impl Limits {
         let whole_segments = |bytes: u32| bytes - bytes % SEGMENT as u32;
         Self {
             log_max_qp_sz: caps.log_max_qp_sz().min(15),
+            log_max_srq_sz: if caps.log_max_srq() == 0 { 0 } else { caps.log_max_srq_sz().min(15) },
             max_wqe_sz_sq: whole_segments(caps.max_wqe_sz_sq().min(MAX_SEND_WQE)),
             max_wqe_sz_rq: whole_segments(caps.max_wqe_sz_rq().min(MAX_RECV_WQE)),
             log_max_msg: caps.log_max_msg(),
@@ -143,6 +146,12 @@ pub struct DeviceAttr {
     pub max_mr: u32,
     /// Most protection domains.
     pub max_pd: u32,
+    /// Most shared receive queues; 0 for none.
+    pub max_srq: u32,
+    /// Most outstanding requests of a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Most pieces in a request of a shared receive queue.
+    pub max_srq_sge: u32,
     /// Most RDMA reads and atomics outstanding at a queue pair as responder.
     pub max_qp_rd_atom: u32,
     /// Most RDMA reads and atomics outstanding at a queue pair as requester.
@@ -201,6 +210,9 @@ impl Device {
             max_cqe: power(cq.log_max_size) - 1,
             max_mr: power(caps.log_max_mkey()),
             max_pd: power(caps.log_max_pd()),
+            max_srq: if limits.log_max_srq_sz == 0 { 0 } else { power(caps.log_max_srq()) },
+            max_srq_wr: power(limits.log_max_srq_sz) - 1,
+            max_srq_sge: (limits.max_wqe_sz_rq / SEGMENT as u32).saturating_sub(1),
             max_qp_rd_atom: power(limits.log_max_ra_res),
             max_qp_init_rd_atom: power(limits.log_max_ra_req),
             max_res_rd_atom: power(limits.log_max_ra_res).saturating_mul(power(caps.log_max_qp())),

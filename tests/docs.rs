@@ -22,6 +22,7 @@ fn every_file_that_a_document_names_exists() {
         "docs/cq.md",
         "docs/fidelity.md",
         "docs/porting.md",
+        "docs/qp.md",
         "docs/safety.md",
         "docs/testing.md",
     ] {
@@ -90,17 +91,18 @@ fn sources(dir: &Path) -> String {
 /// A name in backticks with three underscores or more, and nothing else in it, is a test's, unless it is a verb or a
 /// field.
 #[test]
-fn every_test_that_the_page_about_completion_queues_names_exists() {
+fn every_test_that_the_pages_about_queues_name_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let code: String =
         ["hw", "src", "model", "vfio", "tests", "fuzz"].iter().map(|dir| sources(&root.join(dir))).collect();
-    let page = read("docs/cq.md");
     let is_test = |word: &&str| {
         let letters = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
         letters && word.matches('_').count() > 2 && !word.starts_with("ibv_") && !word.starts_with("mlx5dv_")
     };
-    for name in page.split('`').skip(1).step_by(2).filter(is_test) {
-        let known = code.contains(&format!("fn {name}(")) || code.contains(&format!(" {name}: 0x"));
-        assert!(known, "docs/cq.md names the test {name}");
+    for file in ["docs/cq.md", "docs/qp.md"] {
+        for name in read(file).split('`').skip(1).step_by(2).filter(is_test) {
+            let known = code.contains(&format!("fn {name}(")) || code.contains(&format!(" {name}: 0x"));
+            assert!(known, "{file} names the test {name}");
+        }
     }
 }

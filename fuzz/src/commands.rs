@@ -10,6 +10,7 @@ use mlx5_hw::eqc::Eqc;
 use mlx5_hw::mkc::Mkc;
 use mlx5_hw::nic_vport::NicVportContext;
 use mlx5_hw::qpc::Qpc;
+use mlx5_hw::rmpc::Rmpc;
 use mlx5_hw::roce_address::RoceAddrLayout;
 
 /// An output that is not what the command asked for: of any length, and zero behind its end.
@@ -87,6 +88,10 @@ fn queues(number: u32, list: &[u64], out: &dyn Source) {
     one(&QueryCq { cqn: number }, out);
     one(&ResizeCq { cqn: number, cqc: Cqc::new(), pas: list }, out);
     one(&ModerateCq { cqn: number, cq_max_count: number, cq_period: number }, out);
+    one(&CreateRmp { rmpc: Rmpc::new(), pas: list }, out);
+    one(&ModifyRmp { rmpn: number, lwm: number as u16 }, out);
+    one(&DestroyRmp { rmpn: number }, out);
+    one(&QueryRmp { rmpn: number }, out);
     one(&CreateMkey { mkc: Mkc::new(), translations: list }, out);
     one(&DestroyMkey { mkey_index: number }, out);
     one(&QueryMkey { mkey_index: number }, out);

@@ -96,6 +96,25 @@ impl<'a> QpDbRec<'a> {
     }
 }
 
+/// The doorbell record of a shared receive queue: its counter, in the first dword.
+#[derive(Clone, Copy)]
+pub struct SrqDbRec<'a>(&'a AtomicU32);
+
+impl<'a> SrqDbRec<'a> {
+    /// The record in the first word of `words`, or `None` if there is none.
+    #[inline]
+    pub fn first_of(words: &'a [AtomicU32]) -> Option<Self> {
+        words.first().map(Self)
+    }
+
+    /// Announces receive work requests: `posted` counts all of them so far. They are written before it, links included.
+    #[inline]
+    pub fn set_posted(self, posted: u16) {
+        arch::dma_wmb();
+        self.0.store(Be32::new(posted as u32).to_raw(), Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +143,9 @@ mod tests {
         QpDbRec::new(&mem).set_receive(0x1234);
         QpDbRec::new(&mem).set_send(0xfffe);
         assert_eq!(bytes(&mem), [0, 0, 0x12, 0x34, 0, 0, 0xff, 0xfe]);
+        SrqDbRec::first_of(&mem).unwrap().set_posted(0x4321);
+        assert_eq!(bytes(&mem), [0, 0, 0x43, 0x21, 0, 0, 0xff, 0xfe]);
+        assert!(SrqDbRec::first_of(&[]).is_none());
         assert!(QpDbRec::first_of(&mem[..1]).is_none() && CqDbRec::first_of(&mem[..1]).is_none());
     }
 }

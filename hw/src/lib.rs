@@ -29,6 +29,7 @@ pub mod platform;
 pub mod prm;
 pub mod qpc;
 pub mod ring;
+pub mod rmpc;
 pub mod roce_address;
 #[cfg(not(loom))]
 mod sync;

@@ -149,6 +149,16 @@ crate::prm! {
     }
 }
 
+crate::prm! {
+    /// Next segment, the first of an entry of a shared receive queue (PRM `wqe_srq_next_seg`).
+    pub struct SrqNextSeg("wqe_srq_next_seg", 16) {
+        /// Place of the entry that is posted after this one.
+        next_wqe_index: 0x10, 16;
+        /// Checksum of the entry, if the queue uses one.
+        signature: 0x20, 8;
+    }
+}
+
 /// First dword of the control segment.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
@@ -255,6 +265,12 @@ pub const fn raddr(raddr: u64, rkey: u32) -> [Be32; 4] {
 #[inline]
 pub const fn data(byte_count: u32, lkey: u32, addr: u64) -> [Be32; 4] {
     [Be32::new(byte_count & !INLINE_SEG), Be32::new(lkey), high(addr), low(addr)]
+}
+
+/// Next segment of a shared receive queue's entry: the entry at place `next` is posted after it.
+#[inline]
+pub const fn srq_next(next: u16) -> [Be32; 4] {
+    [Be32::new(next as u32), Be32::ZERO, Be32::ZERO, Be32::ZERO]
 }
 
 /// The data segment that ends a receive WQE's list when it is shorter than the WQE.

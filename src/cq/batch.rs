@@ -88,6 +88,15 @@ fn without_request<F: CqeFormat>(cqe: CqeRef<'_>) -> Taken {
     })
 }
 
+/// An entry of a queue pair that is gone. What it took from a shared receive queue comes free.
+#[cold]
+fn left_behind(cqe: CqeRef<'_>, receiver: Option<&QpWork>, cqn: u32) -> Taken {
+    if let Some(srq) = receiver.filter(|queue| queue.recv.reported_by(cqn)).and_then(|queue| queue.srq.as_ref()) {
+        srq.complete(cqe.wqe_counter());
+    }
+    Taken::Dropped
+}
+
 #[cold]
 fn unknown_opcode(cqe: CqeRef<'_>) -> Taken {
     Taken::Bad(PollError::UnknownOpcode {
@@ -120,7 +129,7 @@ fn take<'m, F: CqeFormat>(
     let user_index = cqe.srqn_or_uidx();
     let queue = match pass.find(user_index) {
         Row::Live(queue) => queue,
-        Row::Gone => return Taken::Dropped,
+        Row::Gone(queue) => return left_behind(cqe, queue.filter(|_| receive), cqn),
         Row::Unknown => return unknown_queue(cqe),
     };
     let work = if receive { &queue.recv } else { &queue.send };
@@ -142,7 +151,7 @@ fn take<'m, F: CqeFormat>(
         }
     };
     let counter = cqe.wqe_counter();
-    let wr_id = if receive { work.complete_one(counter) } else { work.complete_through(counter) };
+    let wr_id = if receive { queue.complete_receive(counter) } else { work.complete_through(counter) };
     let Some(wr_id) = wr_id else { return unknown_queue(cqe) };
     place.put(Current { cqe, wr_id, status });
     Taken::Delivered

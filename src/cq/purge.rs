@@ -8,6 +8,7 @@ use mlx5_hw::ring::{CqeFormat, Ring, RingError};
 
 use super::batch::ends_receive;
 use super::{Cq, each_ring};
+use crate::qp::QpWork;
 
 /// Bytes that no entry has: with 64 bytes of data, the mark.
 const MARK: u32 = u32::MAX;
@@ -31,29 +32,32 @@ fn mark(cqe: CqeRef<'_>) {
 }
 
 impl Cq {
-    /// Marks the entries of user index `index` that are in the ring, so that polling steps over them. The index lives on.
+    /// Marks the entries of user index `index` that are in the ring, so that polling steps over them. The index lives on. What
+    /// they took from a shared receive queue comes free.
     ///
     /// The entries are software's until the consumer index moves behind them, so they may be written to.
-    pub(crate) fn drop_entries(&mut self, index: u32) {
+    pub(crate) fn drop_entries(&mut self, index: u32, queue: &QpWork) {
         if self.next.is_some() {
             self.follow();
         }
         let mem = self.mem.words();
-        let behind = each_ring!(&mut self.ring, ring => mark_all(ring, mem, index));
+        let behind = each_ring!(&mut self.ring, ring => mark_all(ring, mem, index, queue));
         self.marked = behind.unwrap_or(self.marked);
     }
 }
 
 /// What waits in sessions is written out first: a session has one place for what all of its completions share. The index behind
 /// the last entry.
-fn mark_all<F: CqeFormat>(ring: &mut Ring<F>, mem: &[AtomicU32], index: u32) -> Result<u32, RingError> {
+fn mark_all<F: CqeFormat>(ring: &mut Ring<F>, mem: &[AtomicU32], index: u32, queue: &QpWork) -> Result<u32, RingError> {
     ring.expand(mem)?;
     let mut entries = ring.consume(mem)?;
     while let Some(cqe) = entries.next() {
         // Others have something else in the user index's place.
-        if ends_receive(cqe).is_some() && cqe.srqn_or_uidx() == index {
-            mark(cqe);
+        let Some(receive) = ends_receive(cqe).filter(|_| cqe.srqn_or_uidx() == index) else { continue };
+        if let Some(srq) = queue.srq.as_ref().filter(|_| receive && !looks_marked(cqe)) {
+            srq.complete(cqe.wqe_counter());
         }
+        mark(cqe);
     }
     let behind = entries.ci();
     entries.abandon();

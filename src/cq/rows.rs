@@ -10,6 +10,10 @@
 //!   entry with this index is left, and the index may be given to another queue. (It goes back when the last table drops
 //!   its reference: the value owns it.)
 //!
+//! A value may leave something to be settled by its last entries (requests of a shared receive queue). Such a row turns into a
+//! *heir* first: it still leads to the value, as one that is gone. When the ring was seen empty, no entry needs it any more, and
+//! its row becomes a tombstone, by a retirement of its own: the first condition above then holds for the value again.
+//!
 //! Polling never frees anything and takes no lock; what it records is one number when a pass that saw the ring empty ends.
 //!
 //! Rows live in segments of 64, 64, 128, 256, … entries, made when first needed and kept for the life of the table, so
@@ -32,10 +36,22 @@ const fn tombstone<T>() -> *mut T {
     NonNull::dangling().as_ptr()
 }
 
+/// The row of a value that is gone and still found. Values lie at even addresses.
+fn heir<T>(value: *mut T) -> *mut T {
+    value.map_addr(|addr| addr | 1)
+}
+
+/// The value of a heir's row.
+fn inherited<T>(row: *mut T) -> Option<*mut T> {
+    (row.addr() & 1 != 0).then(|| row.map_addr(|addr| addr & !1))
+}
+
 struct Retired<T> {
     at: u64,
     index: u32,
     value: Arc<T>,
+    /// Its row is a heir.
+    found: bool,
 }
 
 /// The table. No value lies at the tombstone's address: an `Arc` keeps its counters before the value, so the value lies beyond
@@ -54,8 +70,8 @@ pub(crate) struct Rows<T> {
 pub(crate) enum Row<'p, T> {
     /// A queue.
     Live(&'p T),
-    /// A queue that was destroyed: its entries are consumed and not delivered.
-    Gone,
+    /// A queue that was destroyed: its entries are consumed and not delivered. With the queue, if it left something to be settled.
+    Gone(Option<&'p T>),
     /// Nothing was ever here, or long ago.
     Unknown,
 }
@@ -73,6 +89,7 @@ const fn segment_len(segment: usize) -> usize {
 
 /// An empty table and its one reader.
 pub(crate) fn table<T: Send + Sync>() -> (Arc<Rows<T>>, Reader<T>) {
+    const { assert!(align_of::<T>() > 1, "the lowest bit of a value's address says that it is gone") }
     let rows = Arc::new(Rows {
         segments: array::from_fn(|_| AtomicPtr::default()),
         retired: Mutex::new(Vec::new()),
@@ -110,21 +127,31 @@ impl<T> Rows<T> {
         true
     }
 
-    /// Turns the live row of `value` into a tombstone. The device has confirmed that it writes no more entries with this
-    /// index. Does nothing if the row is not live or another value's.
-    pub(crate) fn retire(&self, index: u32, value: &Arc<T>) {
+    /// Turns the live row of `value` into a tombstone, or first into a heir. The device has confirmed that it writes no more
+    /// entries with this index. Does nothing if the row is not live or another value's.
+    pub(crate) fn retire(&self, index: u32, value: &Arc<T>, found: bool) {
         let mut retired = self.retired.lock();
         let Some(row) = self.row(index) else { return };
         let old = row.load(Ordering::Relaxed).cast_const();
         if old != Arc::as_ptr(value) {
             return;
         }
-        row.store(tombstone(), Ordering::Relaxed);
-        // The release orders the tombstone before the count: who reads the count can't find the value.
-        let at = self.retirements.fetch_add(1, Ordering::AcqRel) + 1;
+        let at = self.bury(row, if found { heir(old.cast_mut()) } else { tombstone() });
         // SAFETY: a live row owns the reference that `publish` put there, and it was live until now, under the lock.
         let value = unsafe { Arc::from_raw(old) };
-        retired.push(Retired { at, index, value });
+        retired.push(Retired { at, index, value, found });
+    }
+
+    /// Changes the row of a queue that is gone; the number of this retirement.
+    fn bury(&self, row: &AtomicPtr<T>, to: *mut T) -> u64 {
+        row.store(to, Ordering::Relaxed);
+        // The release orders the row before the count: who reads the count finds the row so.
+        self.retirements.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Whether entries that are still to be consumed have something to settle.
+    pub(crate) fn has_heirs(&self) -> bool {
+        self.retired.lock().iter().any(|retired| retired.found)
     }
 
     /// Drops what is retired and can't be named by any entry any more, and empties its rows.
@@ -132,7 +159,13 @@ impl<T> Rows<T> {
         let settled = self.settled.load(Ordering::Acquire);
         let over = {
             let mut retired = self.retired.lock();
-            let (over, waiting): (Vec<_>, Vec<_>) = retired.drain(..).partition(|r| r.at <= settled);
+            let (over, mut waiting): (Vec<_>, Vec<_>) = retired.drain(..).partition(|r| r.at <= settled);
+            let (heirs, over): (Vec<_>, Vec<_>) = over.into_iter().partition(|r| r.found);
+            for r in heirs {
+                if let Some(row) = self.row(r.index) {
+                    waiting.push(Retired { at: self.bury(row, tombstone()), found: false, ..r });
+                }
+            }
             *retired = waiting;
             for r in &over {
                 if let Some(row) = self.row(r.index) {
@@ -165,8 +198,8 @@ impl<T> Drop for Rows<T> {
             let rows = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(base, segment_len(segment))) };
             for row in rows {
                 let value = row.load(Ordering::Relaxed);
-                if !value.is_null() && value != tombstone() {
-                    // SAFETY: a live row owns one reference.
+                if !value.is_null() && value != tombstone() && inherited(value).is_none() {
+                    // SAFETY: a live row owns one reference; a heir's is with the retired ones.
                     drop(unsafe { Arc::from_raw(value) });
                 }
             }
@@ -203,7 +236,11 @@ impl<T> Pass<'_, T> {
         if value.is_null() {
             Row::Unknown
         } else if value == tombstone() {
-            Row::Gone
+            Row::Gone(None)
+        } else if let Some(value) = inherited(value) {
+            // SAFETY: the row was a heir at this load, so the value was not retired for the second time, and is dropped only once
+            // that is settled: as below.
+            Row::Gone(Some(unsafe { &*value }))
         } else {
             // SAFETY: the row was live at this load, so its reference is dropped only by `reclaim` (or with the table, which
             // the reader keeps alive), after its retirement was settled. There is one reader and it makes one pass at a
@@ -278,13 +315,13 @@ mod tests {
         assert!(rows.publish(5, &five));
         let other = Arc::new(Counted(6, Arc::default()));
         assert!(!rows.publish(5, &other), "taken");
-        rows.retire(5, &other);
+        rows.retire(5, &other, false);
 
         let mut early = reader.begin();
         assert_eq!(live(early.find(5)).map(|v| v.0), Some(5));
-        rows.retire(5, &five);
+        rows.retire(5, &five, false);
         drop(five);
-        assert!(matches!(early.find(5), Row::Gone));
+        assert!(matches!(early.find(5), Row::Gone(None)));
         early.saw_empty();
         early.settle();
         rows.reclaim();
@@ -312,12 +349,45 @@ mod tests {
         assert_eq!(drops.load(Ordering::Relaxed), 2, "the table drops what is live");
     }
 
+    /// First the ring must be seen empty, then again, as the value may be found until then.
+    #[test]
+    fn a_value_that_leaves_something_is_found_as_gone_until_the_ring_was_seen_empty() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let (rows, mut reader) = table();
+        let five = Arc::new(Counted(5, drops.clone()));
+        assert!(rows.publish(5, &five));
+        rows.retire(5, &five, true);
+        drop(five);
+        let mut settle = |rows: &Rows<Counted>, found: Option<u32>| {
+            let mut pass = reader.begin();
+            match pass.find(5) {
+                Row::Gone(value) => assert_eq!(value.map(|v| v.0), found),
+                Row::Live(_) | Row::Unknown => assert_eq!(found, Some(0), "the row is empty"),
+            }
+            pass.saw_empty();
+            pass.settle();
+            rows.reclaim();
+            (drops.load(Ordering::Relaxed), rows.waiting(), rows.has_heirs())
+        };
+        rows.reclaim();
+        assert!(rows.has_heirs());
+        assert_eq!(settle(&rows, Some(5)), (0, 1, false));
+        assert_eq!(settle(&rows, None), (1, 0, false));
+        assert_eq!(settle(&rows, Some(0)), (1, 0, false));
+        let six = Arc::new(Counted(6, drops.clone()));
+        assert!(rows.publish(5, &six));
+        rows.retire(5, &six, true);
+        drop((six, rows));
+        drop(reader);
+        assert_eq!(drops.load(Ordering::Relaxed), 2, "dropped once with the table");
+    }
+
     #[test]
     fn indices_beyond_24_bits_and_absent_rows_are_unknown() {
         let (rows, mut reader) = table::<u32>();
         assert!(!rows.publish(u32::MAX, &Arc::new(1)));
-        rows.retire(u32::MAX, &Arc::new(1));
-        rows.retire(77, &Arc::new(1));
+        rows.retire(u32::MAX, &Arc::new(1), false);
+        rows.retire(77, &Arc::new(1), true);
         assert!(matches!(reader.begin().find(u32::MAX), Row::Unknown));
         assert!(rows.publish(0xff_fffe, &Arc::new(9)));
         assert_eq!(live(reader.begin().find(0xff_fffe)), Some(&9));
@@ -361,7 +431,7 @@ mod tests {
             }
             let old = (index + 4) % 8;
             if let Some(value) = there[old as usize].take() {
-                rows.retire(old, &value);
+                rows.retire(old, &value, published % 3 == 0);
             }
             rows.reclaim();
         }

@@ -235,6 +235,11 @@ impl DeviceInner {
         &self.made.caps
     }
 
+    /// Version of the command interface (ISSI) in force.
+    pub(crate) fn issi(&self) -> u16 {
+        self.made.info.issi
+    }
+
     /// Index of the UAR page that queues name in their contexts.
     pub(crate) fn uar_page(&self) -> u32 {
         self.made.uar

@@ -5,6 +5,7 @@ use mlx5_hw::qpc;
 use crate::cq::Cq;
 use crate::dv::QpCreateFlags;
 use crate::flags::AccessFlags;
+use crate::srq::Srq;
 
 /// Transport of a queue pair (`enum ibv_qp_type`). Only reliable connections can be created so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +98,9 @@ pub struct QpInitAttr<'a> {
     pub send_cq: &'a Cq,
     /// The CQ that reports receives; may be the same.
     pub recv_cq: &'a Cq,
+    /// Where receives come from, instead of a receive queue of the queue pair's own. `cap.max_recv_wr` and `cap.max_recv_sge` are
+    /// then not looked at, and become 0.
+    pub srq: Option<&'a Srq>,
     /// Sizes wanted; creation writes back what it gave.
     pub cap: QpCap,
     /// Transport.
@@ -109,7 +113,7 @@ pub struct QpInitAttr<'a> {
     /// with 128-byte completions, or an atomic's answer may lie in its completion; polling then copies it to the
     /// pieces of the request, with the checks that the device makes of their keys. Libmlx5 has that on unless told; here it is
     /// off unless asked for, as the processor copies and each queue keeps its scatter lists twice. On a device without
-    /// (`sctr_data_cqe`) the flag has no effect.
+    /// (`sctr_data_cqe`) the flag has no effect. Messages that an SRQ's request takes never lie in completions.
     pub create_flags: QpCreateFlags,
 }
 
@@ -120,6 +124,7 @@ impl<'a> QpInitAttr<'a> {
             qp_context: 0,
             send_cq,
             recv_cq,
+            srq: None,
             cap,
             qp_type: QpType::Rc,
             sq_sig_all: false,

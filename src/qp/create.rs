@@ -20,6 +20,7 @@ use crate::gate::Gate;
 use crate::limits::{AtomicCap, Limits};
 use crate::pages_of;
 use crate::pd::Pd;
+use crate::srq::Srq;
 
 const fn invalid<T>(what: &'static str) -> Result<T, Error> {
     Err(Error::Invalid { what })
@@ -31,7 +32,7 @@ impl Pd {
     ///
     /// # Errors
     /// `Unsupported` (EOPNOTSUPP) for a transport other than reliable connection and for `create_flags` that are not built;
-    /// `Invalid` (EINVAL) for sizes beyond the device's, for CQs of another device, for two CQs of which one reports real time
+    /// `Invalid` (EINVAL) for sizes beyond the device's, for CQs and an SRQ of another device, for two CQs of which one reports real time
     /// and the other device clock ticks, and for `create_flags` that are unknown, are for raw packets, or exclude each other;
     /// `Unsupported` for device clock ticks on a device that stamps with real time only; `NoMemory` (ENOMEM); what the device
     /// answers.
@@ -44,10 +45,15 @@ impl Pd {
         if !send_cq.is_of(dev) || !recv_cq.is_of(dev) {
             return invalid("a CQ of another device");
         }
+        let srq = attr.srq.map(Srq::shared);
+        if srq.is_some_and(|srq| !srq.is_of(dev)) {
+            return invalid("a shared receive queue of another device");
+        }
         check_flags(attr.create_flags)?;
         let limits = Limits::of(dev);
         let ts_format = ts_format([send_cq.time_stamps(), recv_cq.time_stamps()], CqLimits::of(dev).free_running)?;
-        let geometry = Geometry::of(&attr.cap, &limits)?;
+        let own_recv = if srq.is_some() { QpCap { max_recv_wr: 0, max_recv_sge: 0, ..attr.cap } } else { attr.cap };
+        let geometry = Geometry::of(&own_recv, &limits)?;
         let scatter = self.scatters(attr);
         // Indices of queue pairs that are gone come back first.
         send_cq.rows().reclaim();
@@ -58,6 +64,7 @@ impl Pd {
             copies: Gate::default(),
             send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks, scatter.then(|| geometry.send_lists())),
             recv: Outstanding::new(recv_cq.cqn(), geometry.rq_entries, scatter.then(|| geometry.receive_lists())),
+            srq: srq.map(|srq| srq.work().clone()),
         });
         if scatter {
             work.copies.open();
@@ -72,6 +79,7 @@ impl Pd {
             state: QpState::Reset,
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),
+            srq: srq.cloned(),
             work,
             mem,
             geometry,
@@ -87,6 +95,9 @@ impl Pd {
         };
         qp.send_cq.attach();
         qp.recv_cq.attach();
+        if let Some(srq) = &qp.srq {
+            srq.attach();
+        }
         dev.track();
         qp.publish()?;
         attr.cap = geometry.cap;
@@ -144,15 +155,22 @@ impl Pd {
             let wide = |cq: &Cq| cq.cqe_size() == 128;
             let res = if wide(attr.recv_cq) { CsRes::UP_TO_64B } else { CsRes::UP_TO_32B };
             let req = if wide(attr.send_cq) { CsReq::UP_TO_64B } else { CsReq::UP_TO_32B };
-            qpc = qpc.with_cs_res(res.0.into()).with_cs_req(req.0.into());
+            qpc = qpc.with_cs_req(req.0.into());
+            if attr.srq.is_none() {
+                qpc = qpc.with_cs_res(res.0.into());
+            }
         }
         match geometry.sq_blocks {
             0 => qpc.set_no_sq(true),
             blocks => qpc.set_log_sq_size(blocks.ilog2()),
         }
-        match geometry.rq_entries {
-            0 => qpc.set_rq_type(RqType::ZERO_LEN_RQ.0.into()),
-            entries => {
+        match (attr.srq, geometry.rq_entries) {
+            (Some(srq), _) => {
+                qpc.set_rq_type(RqType::SRQ_RQ.0.into());
+                qpc.set_srqn_rmpn_xrqn(srq.srq_num());
+            }
+            (None, 0) => qpc.set_rq_type(RqType::ZERO_LEN_RQ.0.into()),
+            (None, entries) => {
                 qpc.set_log_rq_size(entries.ilog2());
                 qpc.set_log_rq_stride(geometry.rq_stride.ilog2() - SEGMENT.ilog2());
             }
@@ -299,6 +317,7 @@ mod tests {
 
     const LIMITS: Limits = Limits {
         log_max_qp_sz: 15,
+        log_max_srq_sz: 15,
         max_wqe_sz_sq: 1008,
         max_wqe_sz_rq: 512,
         log_max_msg: 30,

@@ -3,7 +3,7 @@
 mod attr;
 mod create;
 mod modify;
-mod post;
+pub(crate) mod post;
 mod scatter;
 mod work;
 mod wr;
@@ -26,6 +26,7 @@ use crate::dma::DmaRegion;
 use crate::error::{Error, Returned};
 use crate::events::Ticket;
 use crate::pd::Member;
+use crate::srq::Shared as SrqShared;
 
 /// Where the two queues lie in the buffer, and how large they are.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +53,8 @@ pub struct Qp {
     state: QpState,
     send_cq: Arc<CqShared>,
     recv_cq: Arc<CqShared>,
+    /// Where its receives come from, if not from a queue of its own.
+    srq: Option<Arc<SrqShared>>,
     work: Arc<QpWork>,
     /// Receive queue, then send queue, then the doorbell record.
     mem: DmaRegion,
@@ -142,8 +145,8 @@ impl Qp {
         self.mem.reclaim();
         // No entry of this queue pair is written from here on.
         let index = self.work.index.get();
-        for cq in [&self.send_cq, &self.recv_cq] {
-            cq.rows().retire(index, &self.work);
+        for cq in [&self.recv_cq, &self.send_cq] {
+            cq.rows().retire(index, &self.work, self.srq.is_some() && Arc::ptr_eq(cq, &self.recv_cq));
             cq.rows().reclaim();
         }
         Ok(())
@@ -158,6 +161,9 @@ impl Drop for Qp {
         }
         self.send_cq.detach();
         self.recv_cq.detach();
+        if let Some(srq) = &self.srq {
+            srq.detach();
+        }
         self.dev().untrack();
     }
 }

@@ -160,10 +160,10 @@ impl Qp {
         self.dev().exec(&Qp2Rst { qpn: self.qpn })?;
         let index = self.work.index.get();
         match cqs {
-            ExclusiveCqs::Same(cq) => cq.drop_entries(index),
+            ExclusiveCqs::Same(cq) => cq.drop_entries(index, &self.work),
             ExclusiveCqs::Two { send, recv } => {
-                send.drop_entries(index);
-                recv.drop_entries(index);
+                send.drop_entries(index, &self.work);
+                recv.drop_entries(index, &self.work);
             }
         }
         self.work.send.reset();

@@ -49,7 +49,7 @@ const fn invalid<T>(what: &'static str) -> Result<T, Error> {
 }
 
 /// Posts each request until one fails.
-fn each<W>(wrs: &[W], mut post: impl FnMut(&W) -> Result<(), Error>) -> (usize, Result<(), PostError>) {
+pub(crate) fn each<W>(wrs: &[W], mut post: impl FnMut(&W) -> Result<(), Error>) -> (usize, Result<(), PostError>) {
     for (index, wr) in wrs.iter().enumerate() {
         if let Err(error) = post(wr) {
             return (index, Err(PostError { index, error }));
@@ -92,8 +92,8 @@ impl Qp {
     ///
     /// # Errors
     /// The first request that cannot be posted, and why; the ones before it are posted. `NoMemory` (ENOMEM) when the queue is
-    /// full; `Invalid` (EINVAL) for more pieces than the queue pair was created for, a piece of 2^31 bytes or more, and in
-    /// state Reset.
+    /// full; `Invalid` (EINVAL) for more pieces than the queue pair was created for, a piece of 2^31 bytes or more, in state
+    /// Reset, and when the receives come from a shared receive queue.
     pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         let (posted, result) = each(wrs, |wr| self.write_recv(wr));
         if posted != 0
@@ -185,6 +185,9 @@ impl Qp {
         if self.state == QpState::Reset {
             return invalid("nothing can be posted in state Reset");
         }
+        if self.srq.is_some() {
+            return invalid("its receives come from a shared receive queue: Srq::post_recv");
+        }
         let geometry = self.geometry;
         check_list(wr.sg_list, geometry.cap.max_recv_sge)?;
         if self.work.recv.used() >= geometry.rq_entries {
@@ -202,9 +205,9 @@ impl Qp {
     }
 }
 
-fn check_list(list: &[Sge], most: u32) -> Result<(), Error> {
+pub(crate) fn check_list(list: &[Sge], most: u32) -> Result<(), Error> {
     if list.len() > most as usize {
-        return invalid("more pieces in sg_list than the queue pair was created for");
+        return invalid("more pieces in sg_list than the queue was created for");
     }
     if list.iter().any(|sge| sge.length & wqe::INLINE_SEG != 0) {
         return invalid("a piece in sg_list has 2^31 bytes or more");
@@ -213,9 +216,10 @@ fn check_list(list: &[Sge], most: u32) -> Result<(), Error> {
 }
 
 /// Writes dwords into a queue, a power of two of them, around its end.
-struct Writer<'q> {
-    queue: &'q [AtomicU32],
-    at: usize,
+pub(crate) struct Writer<'q> {
+    pub(crate) queue: &'q [AtomicU32],
+    /// The next dword.
+    pub(crate) at: usize,
 }
 
 impl Writer<'_> {
@@ -225,7 +229,7 @@ impl Writer<'_> {
     }
 
     #[inline]
-    fn put(&mut self, words: &[Be32]) {
+    pub(crate) fn put(&mut self, words: &[Be32]) {
         for word in words {
             if let Some(place) = self.queue.get(self.at & (self.queue.len().wrapping_sub(1))) {
                 place.store(word.to_raw(), Ordering::Relaxed);
@@ -248,7 +252,7 @@ impl Writer<'_> {
 
     /// Writes a data segment for each piece that is not empty; how many.
     #[inline]
-    fn list(&mut self, list: &[Sge]) -> usize {
+    pub(crate) fn list(&mut self, list: &[Sge]) -> usize {
         let pieces = list.iter().filter(|sge| sge.length != 0);
         pieces.map(|sge| self.put(&wqe::data(sge.length, sge.lkey, sge.addr))).count()
     }

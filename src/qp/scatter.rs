@@ -211,6 +211,7 @@ mod tests {
             copies: Gate::default(),
             send: Outstanding::new(1, 0, None),
             recv: Outstanding::new(1, 2, Some(Lists::new(2, 0))),
+            srq: None,
         };
         work.recv.push(0, 1, Some(&[Sge { addr: memory.as_ptr().addr() as u64, length: 8, lkey: 0x500 }]));
         let entry = [const { AtomicU32::new(u32::MAX) }; 16];

@@ -16,6 +16,7 @@ use super::Sge;
 use super::scatter::Lists;
 use crate::error::Error;
 use crate::gate::Gate;
+use crate::srq::SrqWork;
 
 /// User indices are 24 bits wide; the last one means "none" to the firmware.
 const INDICES: u32 = 0xff_ffff;
@@ -217,6 +218,19 @@ pub(crate) struct QpWork {
     pub(crate) copies: Gate,
     pub(crate) send: Outstanding,
     pub(crate) recv: Outstanding,
+    /// Where its receives come from, if not from a queue of its own.
+    pub(crate) srq: Option<Arc<SrqWork>>,
+}
+
+impl QpWork {
+    /// Poller: the receive at `counter` is over. Its `wr_id`; `None` if none was posted there.
+    #[inline]
+    pub(crate) fn complete_receive(&self, counter: u16) -> Option<u64> {
+        match &self.srq {
+            None => self.recv.complete_one(counter),
+            Some(srq) => srq.complete(counter),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use mlx5::{
     AccessFlags, AhAttr, Cq, CqAttrMask, Device, DmaBuf, Error, ExclusiveCqs, Gid, GlobalRoute, ModerateCq,
-    ModifyCqAttr, Mr, Mtu, Pd, Qp, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Returned,
+    ModifyCqAttr, Mr, Mtu, Pd, Qp, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Returned, Srq, SrqAttr, SrqAttrMask,
+    SrqInitAttr,
 };
 use mlx5_hw::cmd::{Command, QueryAdapter, QueryEq, QueryMkey, QuerySpecialContexts};
 use mlx5_model::Fault;
@@ -20,6 +21,7 @@ pub struct World<'a> {
     pub port: &'a Port,
     qp: Option<Qp>,
     cq: Option<Cq>,
+    srq: Option<Srq>,
     mr: Option<Mr>,
     buf: Option<DmaBuf>,
     pd: Option<Pd>,
@@ -38,6 +40,18 @@ pub const STEPS: &[Step] = &[
         keep(made, &mut w.mr)
     }),
     ("create_cq", |w| keep(w.dev.create_cq(100, 0, 0), &mut w.cq)),
+    ("create_srq", |w| {
+        let attr = SrqAttr { max_wr: 8, max_sge: 1, srq_limit: 0 };
+        keep(pd(&w.pd).create_srq(&mut SrqInitAttr { srq_context: 0, attr }), &mut w.srq)
+    }),
+    ("modify_srq", |w| {
+        let attr = SrqAttr { srq_limit: 1, ..Default::default() };
+        w.srq.as_ref().expect("an SRQ").modify(&attr, SrqAttrMask::LIMIT)
+    }),
+    ("query_srq", |w| {
+        assert_eq!(w.srq.as_ref().expect("an SRQ").query()?.max_wr, 15);
+        Ok(())
+    }),
     ("create_qp", |w| {
         let cq = w.cq.as_ref().expect("a CQ");
         let cap = QpCap { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
@@ -98,6 +112,7 @@ pub const STEPS: &[Step] = &[
     ("modify_qp to Init", |w| modify(w, QpState::Init, INIT)),
     ("destroy_qp", |w| end(&mut w.qp, Qp::destroy)),
     ("destroy_cq", |w| end(&mut w.cq, Cq::destroy)),
+    ("destroy_srq", |w| end(&mut w.srq, Srq::destroy)),
     ("dereg_mr", |w| end(&mut w.mr, Mr::dereg)),
     ("dereg", |w| end(&mut w.buf, DmaBuf::dereg)),
     ("dealloc_pd", |w| end(&mut w.pd, Pd::dealloc)),
@@ -105,7 +120,7 @@ pub const STEPS: &[Step] = &[
 
 impl<'a> World<'a> {
     pub fn new(dev: &'a Device, port: &'a Port) -> Self {
-        Self { dev, port, qp: None, cq: None, mr: None, buf: None, pd: None }
+        Self { dev, port, qp: None, cq: None, srq: None, mr: None, buf: None, pd: None }
     }
 }
 

@@ -150,13 +150,14 @@ const BUFFER: &str = "registered buffer";
 const CALLERS: &str = "the caller's registered memory";
 const CQ: &str = "completion queue";
 const RECORD: &str = "doorbell record of a completion queue";
+const SRQ: &str = "shared receive queue";
 const QP: &str = "queue pair";
 
 /// A command of the run: phase, name, and which of its kind in the phase.
 type Place = (Phase, &'static str, usize);
 
 /// What the device has from which command to which, both included, in order of the commands.
-const LENT: [(&str, Place, Place); 8] = [
+const LENT: [(&str, Place, Place); 9] = [
     (COMMANDS, (Phase::BringUp, "ENABLE_HCA", 1), (Phase::Teardown, "DISABLE_HCA", 1)),
     (PAGES, (Phase::BringUp, "MANAGE_PAGES", 1), (Phase::Teardown, "MANAGE_PAGES", 1)),
     (EVENTS, (Phase::BringUp, "CREATE_EQ", 1), (Phase::Teardown, "DESTROY_EQ", 4)),
@@ -164,6 +165,7 @@ const LENT: [(&str, Place, Place); 8] = [
     (CALLERS, (Phase::Life, "CREATE_MKEY", 2), (Phase::Life, "DESTROY_MKEY", 1)),
     (CQ, (Phase::Life, "CREATE_CQ", 1), (Phase::Life, "DESTROY_CQ", 1)),
     (RECORD, (Phase::Life, "CREATE_CQ", 1), (Phase::Life, "DESTROY_CQ", 1)),
+    (SRQ, (Phase::Life, "CREATE_RMP", 1), (Phase::Life, "DESTROY_RMP", 1)),
     (QP, (Phase::Life, "CREATE_QP", 1), (Phase::Life, "DESTROY_QP", 1)),
 ];
 
@@ -234,6 +236,7 @@ fn undelivered(row: &Row) -> &'static [&'static str] {
         (Phase::Life, "CREATE_MKEY", 1) => &[BUFFER],
         (Phase::Life, "CREATE_MKEY", _) => &[CALLERS],
         (Phase::Life, "CREATE_CQ", _) => &[CQ, RECORD],
+        (Phase::Life, "CREATE_RMP", _) => &[SRQ],
         (Phase::Life, "CREATE_QP", _) => &[QP],
         _ => refused(row),
     }
@@ -260,6 +263,7 @@ fn too_late(row: &Row) -> &'static [&'static str] {
         (Phase::Life, "DESTROY_MKEY", 1) => &[CALLERS],
         (Phase::Life, "DESTROY_MKEY", _) => &[BUFFER],
         (Phase::Life, "DESTROY_CQ", _) => &[CQ, RECORD],
+        (Phase::Life, "DESTROY_RMP", _) => &[SRQ],
         (Phase::Life, "DESTROY_QP", _) => &[QP],
         _ => undelivered(row),
     }

@@ -75,7 +75,8 @@ structures! {
         QueryPagesIn, QueryPagesOut, ManagePagesIn, ManagePagesOut, AllocPdIn, AllocPdOut, DeallocPdIn, DeallocPdOut,
         CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQpOut, QueryQpIn, QpPasOrQpcExtAndPas, QueryQpOut, Rst2initQpIn,
         Rst2initQpOut, Init2rtrQpIn, Init2rtrQpOut, Rtr2rtsQpIn, Rtr2rtsQpOut, Qp2errIn, Qp2errOut, Qp2rstIn,
-        Qp2rstOut, AccessRegisterIn, AccessRegisterOut, RegisterHostEndianness, SetRoceAddressIn, SetRoceAddressOut,
+        Qp2rstOut, CreateRmpIn, CreateRmpOut, ModifyRmpIn, ModifyRmpOut, DestroyRmpIn, DestroyRmpOut, QueryRmpIn,
+        QueryRmpOut, RmpBitmask, AccessRegisterIn, AccessRegisterOut, RegisterHostEndianness, SetRoceAddressIn, SetRoceAddressOut,
         AllocUarIn, AllocUarOut, DeallocUarIn, DeallocUarOut, QueryNicVportContextIn, QueryNicVportContextOut,
         ModifyNicVportContextIn, ModifyNicVportContextOut, QueryVportStateIn, QueryVportStateOut;
     cmd_entry: CmdQueueEntry, CmdIfBox;
@@ -92,8 +93,9 @@ structures! {
     mkc: Mkc;
     nic_vport: MacAddressLayout, NicVportContext, ModifyNicVportFieldSelect;
     qpc: Ads, Qpc, CqeErrorSyndrome, QpContextExtension, QpcExtensionAndPasListIn;
+    rmpc: Wq, Rmpc;
     roce_address: RoceAddrLayout;
-    wqe: CtrlSeg, RaddrSeg, DataSeg, InlineSeg, AtomicSeg;
+    wqe: CtrlSeg, RaddrSeg, DataSeg, InlineSeg, AtomicSeg, SrqNextSeg;
 }
 
 numbers! {
@@ -144,6 +146,8 @@ numbers! {
     wqe::WqeOpcode: "wqe_opcode", ["MLX5_OPCODE_"], 0, true;
     wqe::CompletionMode: "wqe_ctrl", ["MLX5_COMP_"], 0, false;
     wqe::FenceMode: "wqe_ctrl", ["MLX5_FENCE_MODE_"], 5, true;
+    rmpc::RmpState: "queue_state", ["MLX5_RMPC_STATE_"], 0, true;
+    rmpc::WqType: "wq_type", ["MLX5_WQ_TYPE_", "MLX5_WQ_WQ_TYPE_WQ_"], 0, true;
 }
 
 /// Names of all declarations in the sources of `mlx5-hw`: a structure's name in the headers, a set's Rust name.

@@ -24,6 +24,8 @@ mod rc_table;
 mod rdma;
 mod rdma_mix;
 mod scatter;
+mod srq;
+mod srq_left;
 mod support;
 mod threads;
 mod wqe_bytes;

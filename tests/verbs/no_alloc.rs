@@ -183,3 +183,33 @@ fn asking_waiting_and_acknowledging_allocate_nothing() {
     drop((cqs, channel));
     crate::support::close(&port, dev);
 }
+
+/// Shared receive queues: places come back and are posted to again, also those of a queue pair that is gone.
+#[test]
+fn posting_to_a_shared_queue_and_polling_allocate_nothing() {
+    let mut s = crate::srq::Shared::new(2, 15);
+    let to = [s.sge(0, 64)];
+    let recvs = [RecvWr { wr_id: 1, sg_list: &to }; 15];
+    let mut wcs = [Wc::default(); 16];
+    let mut total = 0;
+    for round in 0..4 {
+        total += calls(|| {
+            s.srq.post_recv(&recvs).unwrap();
+            assert!(s.srq.post_recv(&recvs).is_err(), "full");
+        });
+        (0..15).for_each(|n| s.send(n % 2, b"x"));
+        s.port.model.step(1_000_000);
+        if round == 3 {
+            s.receivers.remove(0).destroy().map_err(|e| e.error).unwrap();
+        }
+        let mut polled = [0; 2];
+        total += calls(|| {
+            polled[0] = s.came[0].poll_cq(&mut wcs).unwrap();
+            polled[1] = s.came[1].poll_cq(&mut wcs).unwrap();
+        });
+        assert_eq!(polled, if round == 3 { [0, 7] } else { [8, 7] });
+    }
+    assert_eq!(total, 0, "allocations and frees");
+    assert_eq!(s.room(), 15);
+    s.end();
+}

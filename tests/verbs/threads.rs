@@ -136,3 +136,59 @@ fn threads_share_a_device() {
     drop(model);
     crate::support::close(&port, dev);
 }
+
+/// One thread posts to a shared queue, two poll the CQs of its queue pairs, one sends. Each request is told once at a time.
+#[test]
+fn a_shared_queue_is_posted_to_and_polled_on_three_threads() {
+    let mut s = crate::srq::Shared::new(2, 7);
+    let model = s.port.model.spawn().unwrap();
+    let (total, limit) = (3_000_u64, Instant::now() + PATIENCE);
+    let open: Vec<AtomicBool> = (0..total).map(|_| AtomicBool::new(false)).collect();
+    let crate::srq::Shared { srq, sent, came, senders, .. } = &mut s;
+    let poll = |cq: &mut Cq, mut left: u64| {
+        let mut wcs = [Wc::default(); 4];
+        while left > 0 {
+            let n = cq.poll_cq(&mut wcs).unwrap();
+            for wc in &wcs[..n] {
+                assert_eq!((wc.status, wc.opcode), (WcStatus::SUCCESS, WcOpcode::RECV));
+                assert!(open[wc.wr_id as usize].swap(false, Ordering::Relaxed), "request {} ended twice", wc.wr_id);
+            }
+            left -= n as u64;
+            assert!(Instant::now() < limit, "{left} left");
+            if n == 0 {
+                std::thread::yield_now();
+            }
+        }
+    };
+    let [one, two] = &mut came[..] else { unreachable!() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| poll(one, total / 2));
+        scope.spawn(|| poll(two, total / 2));
+        scope.spawn(|| {
+            for wr_id in 0..total {
+                open[wr_id as usize].store(true, Ordering::Relaxed);
+                while let Err(full) = srq.post_recv(&[RecvWr { wr_id, sg_list: &[] }]) {
+                    assert_eq!(full.errno(), 12);
+                    assert!(Instant::now() < limit);
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut wcs = [Wc::default(); 8];
+        let mut ended = 0;
+        for n in 0..total {
+            let send = SendWr { wr_id: n, send_flags: SendFlags::SIGNALED, ..Default::default() };
+            while senders[(n % 2) as usize].post_send(&[send]).is_err() {
+                ended += sent.poll_cq(&mut wcs).unwrap();
+                assert!(Instant::now() < limit);
+            }
+        }
+        while ended < total as usize {
+            ended += sent.poll_cq(&mut wcs).unwrap();
+            assert!(Instant::now() < limit);
+        }
+    });
+    drop(model);
+    assert_eq!(s.room(), 7);
+    s.end();
+}

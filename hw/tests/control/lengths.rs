@@ -9,6 +9,7 @@ use mlx5_hw::eqc::Eqc;
 use mlx5_hw::mkc::Mkc;
 use mlx5_hw::nic_vport::NicVportContext;
 use mlx5_hw::qpc::Qpc;
+use mlx5_hw::rmpc::Rmpc;
 use mlx5_hw::roce_address::RoceAddrLayout;
 
 use super::encoded;
@@ -53,6 +54,10 @@ fn commands_of_objects_have_linux_s_lengths() {
     assert_eq!(shape(&CreateCq { cqc: Cqc::new(), pas: &pas[..4] }), (0x400, 304, 16));
     assert_eq!(shape(&CreateMkey { mkc: Mkc::new(), translations: &pas[..1] }), (0x200, 288, 16));
     assert_eq!(shape(&CreateQp { qpc: Qpc::new(), pas: &pas }), (0x500, 336, 16));
+    assert_eq!(shape(&CreateRmp { rmpc: Rmpc::new(), pas: &pas[..2] }), (0x90c, 288, 16));
+    assert_eq!(shape(&ModifyRmp { rmpn: 1, lwm: 1 }), (0x90d, 272, 16));
+    assert_eq!(shape(&DestroyRmp { rmpn: 1 }), (0x90e, 16, 16));
+    assert_eq!(shape(&QueryRmp { rmpn: 1 }), (0x90f, 16, 272));
 }
 
 #[test]

@@ -36,12 +36,12 @@ fn named(pass: &Pass<'_, Queue>) -> Option<char> {
     match pass.find(INDEX) {
         // SAFETY: nobody writes to a queue that is found; if somebody did, loom would notice.
         Row::Live(queue) => Some(queue.name.with(|name| unsafe { *name })),
-        Row::Gone | Row::Unknown => None,
+        Row::Gone(_) | Row::Unknown => None,
     }
 }
 
 fn destroy(rows: &Rows<Queue>, queue: Arc<Queue>) {
-    rows.retire(INDEX, &queue);
+    rows.retire(INDEX, &queue, false);
     drop(queue);
     rows.reclaim();
 }
@@ -86,6 +86,29 @@ fn a_queue_that_is_found_lives() {
     poller.join().unwrap();
 }
 
+/// A queue that leaves something is destroyed while the poller looks for it: it finds the queue, live or gone, or a tombstone.
+fn a_queue_that_is_found_as_gone_lives() {
+    let (rows, mut reader) = table();
+    let queue = Queue::new('a');
+    assert!(rows.publish(INDEX, &queue));
+    let poller = thread::spawn(move || {
+        for _ in 0..2 {
+            let mut pass = reader.begin();
+            if let Row::Live(queue) | Row::Gone(Some(queue)) = pass.find(INDEX) {
+                // SAFETY: as in `named`.
+                assert_eq!(queue.name.with(|name| unsafe { *name }), 'a');
+            }
+            pass.saw_empty();
+            pass.settle();
+        }
+    });
+    rows.retire(INDEX, &queue, true);
+    drop(queue);
+    rows.reclaim();
+    rows.reclaim();
+    poller.join().unwrap();
+}
+
 /// The device writes the last entry of a queue, which is then destroyed, and its index given to another one as soon as the
 /// table lets it go. The poller looks at its ring `looks` times a pass.
 fn an_old_entry(looks: u32) {
@@ -115,10 +138,11 @@ fn an_old_entry(looks: u32) {
     poller.join().unwrap();
 }
 
-const MODELS: [Model; 5] = [
+const MODELS: [Model; 6] = [
     ("the_first_queue_that_is_found_is_whole", the_first_queue_that_is_found_is_whole),
     ("a_queue_that_is_found_is_whole", a_queue_that_is_found_is_whole),
     ("a_queue_that_is_found_lives", a_queue_that_is_found_lives),
+    ("a_queue_that_is_found_as_gone_lives", a_queue_that_is_found_as_gone_lives),
     ("an_old_entry_never_names_the_next_queue, one look a pass", || an_old_entry(1)),
     ("an_old_entry_never_names_the_next_queue, two looks a pass", || an_old_entry(2)),
 ];

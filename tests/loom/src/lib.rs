@@ -7,8 +7,11 @@ extern crate alloc;
 
 mod attach;
 mod copies;
+#[path = "../../../src/srq/free.rs"]
+mod free;
 #[path = "../../../src/gate.rs"]
 mod gate;
+mod places;
 mod proof;
 mod ring;
 #[expect(dead_code, reason = "the driver's, which uses all of it")]

@@ -74,9 +74,29 @@ macro_rules! changes {
         )*}
     };
 }
-changes!(fetch_add, fetch_sub, fetch_or, fetch_and);
+changes!(fetch_add, fetch_sub, fetch_or, fetch_and, swap);
 
 impl AtomicU32 {
+    pub(crate) fn new(value: u32) -> Self {
+        Self(atomic::AtomicU32::new(value))
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: u32, ordering: Ordering) {
+        self.0.store(value, granted(ordering));
+    }
+
+    #[track_caller]
+    pub(crate) fn compare_exchange(
+        &self,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32> {
+        self.0.compare_exchange(current, new, granted(success), granted(failure))
+    }
+
     #[track_caller]
     pub(crate) fn load(&self, ordering: Ordering) -> u32 {
         self.0.load(granted(ordering))

@@ -1,0 +1,109 @@
+//! Posting to a shared receive queue.
+
+use alloc::boxed::Box;
+use core::sync::atomic::AtomicU32;
+
+use mlx5_hw::dbrec::SrqDbRec;
+use mlx5_hw::wqe::{self, SEGMENT};
+
+use super::create::Geometry;
+use super::{Srq, SrqWork};
+use crate::error::Error;
+use crate::qp::post::{Writer, check_list, each};
+use crate::qp::{PostError, RecvWr};
+
+/// The list of places, as it is in the entries too: requests that are posted, in the order in which the device takes them, then
+/// the free places from `head` to `tail`. The place at `tail` stays free, so that each request that is posted knows its next.
+pub(super) struct Poster {
+    geometry: Geometry,
+    /// For each place, the one after it.
+    next: Box<[u16]>,
+    /// Where the next request goes.
+    head: u16,
+    /// The last free place.
+    tail: u16,
+    /// Requests posted so far.
+    posted: u16,
+}
+
+impl Poster {
+    /// All places are free, in their order. `words`: the entries.
+    pub(super) fn new(geometry: Geometry, words: &[AtomicU32]) -> Self {
+        let last = geometry.entries.wrapping_sub(1) as u16;
+        let next: Box<[u16]> = (0..=last).map(|place| place.wrapping_add(1) & last).collect();
+        let poster = Self { geometry, next, head: 0, tail: last, posted: 0 };
+        (0..=last).for_each(|place| poster.link(words, place));
+        poster
+    }
+
+    fn next(&self, place: u16) -> u16 {
+        self.next.get(usize::from(place)).copied().unwrap_or(self.tail)
+    }
+
+    fn writer<'w>(&self, words: &'w [AtomicU32], place: u16) -> Option<Writer<'w>> {
+        let queue = words.get(..self.geometry.bytes() / 4)?;
+        Some(Writer { queue, at: usize::from(place) * (self.geometry.stride / 4) })
+    }
+
+    /// Writes into an entry which one is after it.
+    fn link(&self, words: &[AtomicU32], place: u16) {
+        if let Some(mut entry) = self.writer(words, place) {
+            entry.put(&wqe::srq_next(self.next(place)));
+        }
+    }
+
+    /// Hangs the places that came free on to the list.
+    fn collect(&mut self, words: &[AtomicU32], work: &SrqWork) {
+        for place in work.take_free() {
+            let (last, place) = (self.tail, place as u16);
+            if let Some(next) = self.next.get_mut(usize::from(last)) {
+                *next = place;
+            }
+            self.link(words, last);
+            self.tail = place;
+        }
+    }
+
+    /// Writes a request into the next free place.
+    fn write(&mut self, words: &[AtomicU32], work: &SrqWork, wr: &RecvWr<'_>) -> Result<(), Error> {
+        let segments = self.geometry.stride / SEGMENT;
+        check_list(wr.sg_list, segments as u32 - 1)?;
+        if self.head == self.tail {
+            self.collect(words, work);
+            if self.head == self.tail {
+                return Err(Error::NoMemory);
+            }
+        }
+        let place = self.head;
+        let Some(mut entry) = self.writer(words, place) else { return Err(Error::NoMemory) };
+        // The link too: the device can write to what was there.
+        entry.put(&wqe::srq_next(self.next(place)));
+        if 1 + entry.list(wr.sg_list) < segments {
+            entry.put(&wqe::end_of_list());
+        }
+        work.push(place, wr.wr_id);
+        self.head = self.next(place);
+        self.posted = self.posted.wrapping_add(1);
+        Ok(())
+    }
+}
+
+impl Srq {
+    /// Posts receive requests, in order (`ibv_post_srq_recv(3)`). The device is told once, after the last of them. Which queue pair
+    /// takes a request is told by its completion.
+    ///
+    /// # Errors
+    /// The first request that cannot be posted, and why; the ones before it are posted. `NoMemory` (ENOMEM) when the queue is
+    /// full; `Invalid` (EINVAL) for more pieces than the queue was created for, and a piece of 2^31 bytes or more.
+    pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let Self { shared, poster, .. } = self;
+        let words = shared.mem.words();
+        let (posted, result) = each(wrs, |wr| poster.write(words, &shared.work, wr));
+        if posted != 0
+            && let Some(record) = words.get(poster.geometry.bytes() / 4..).and_then(SrqDbRec::first_of)
+        {
+            record.set_posted(poster.posted);
+        }
+        result
+    }
+}
