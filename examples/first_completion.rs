@@ -4,11 +4,10 @@
 
 use std::error::Error;
 
-use mlx5::{
-    AccessFlags, AhAttr, Device, DeviceConfig, GlobalRoute, PollAttr, Qp, QpAttr, QpAttrMask, QpCap, QpInitAttr,
-    QpState, RecvWr, SendFlags, SendWr, Sge, ibv,
-};
+use mlx5::{AccessFlags, Device, DeviceConfig, PollAttr, QpCap, QpInitAttr, RecvWr, SendFlags, SendWr, Sge, ibv};
 use mlx5_model::{Model, ModelConfig};
+
+mod common;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let model = Model::new(ModelConfig::default());
@@ -19,8 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let mut a = ibv::create_qp(&pd, &mut QpInitAttr::new(&cq, &cq, cap))?;
     let mut b = ibv::create_qp(&pd, &mut QpInitAttr::new(&cq, &cq, cap))?;
-    connect(&device, &mut a, b.qp_num())?;
-    connect(&device, &mut b, a.qp_num())?;
+    common::connect(&device, &mut a, b.qp_num())?;
+    common::connect(&device, &mut b, a.qp_num())?;
 
     let hello = b"a message through the device";
     let from = pd.alloc_buf(4096, AccessFlags::empty())?;
@@ -55,28 +54,5 @@ fn main() -> Result<(), Box<dyn Error>> {
     ibv::dealloc_pd(pd)?;
     ibv::close_device(device)?;
     assert!(model.violations().is_empty(), "{:?}", model.violations());
-    Ok(())
-}
-
-/// Takes a queue pair to Rts, towards queue pair `peer` on the same port.
-fn connect(device: &Device, qp: &mut Qp, peer: u32) -> Result<(), mlx5::Error> {
-    let info = device.info();
-    let grh = info.gid.map(|dgid| GlobalRoute { dgid, hop_limit: 1, ..GlobalRoute::default() });
-    let attr = QpAttr {
-        port_num: 1,
-        dest_qp_num: peer,
-        ah_attr: AhAttr { grh, port_num: 1, dmac: info.mac, ..AhAttr::default() },
-        timeout: 14,
-        retry_cnt: 7,
-        rnr_retry: 7,
-        ..QpAttr::default()
-    };
-    use QpAttrMask as M;
-    let init = M::STATE | M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS;
-    let rtr = M::STATE | M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER;
-    let rts = M::STATE | M::SQ_PSN | M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC;
-    for (qp_state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
-        ibv::modify_qp(qp, &QpAttr { qp_state, ..attr }, mask)?;
-    }
     Ok(())
 }

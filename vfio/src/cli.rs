@@ -65,6 +65,7 @@ messages that differ from each other, all of it given back. Ends with a histogra
 Examples:
   mlx5 pingpong --model
   mlx5 pingpong --model --thread --depth 1       the device on its own thread, one message at a time
+  mlx5 pingpong --model --events --depth 1       the same, sleeping until each completion comes
   mlx5 pingpong --model --iters 2000 --size 4096
   mlx5 pingpong --model --compress csum --layout enhanced --cqe-size 128
   mlx5 pingpong --model --inline-cqe --size 32

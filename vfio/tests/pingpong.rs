@@ -78,3 +78,51 @@ fn bars_line_up_in_the_output() {
         assert!(line.ends_with(" us"), "{line}");
     }
 }
+
+/// What the device and the program count fits together: one event for an arm at most, one interrupt for an event at most, and
+/// a queue that is armed is not armed again.
+#[test]
+fn with_events_the_program_sleeps_and_every_event_was_asked_for() {
+    for options in ["--depth 1 --event-delay 2000", "--event-delay 5000", "--event-delay 0", "--compress csum"] {
+        let got = json(0, &format!("--iters 200 --events {options}"));
+        let waiting = &got["waiting"];
+        let n = |name: &str| waiting[name].as_u64().unwrap_or_else(|| panic!("{name}: {got}"));
+        assert_eq!((&waiting["by"], got["threaded"].as_bool()), (&"events".into(), Some(true)), "{got}");
+        assert_eq!((got["verified"].as_u64(), got["violations"].as_u64()), (Some(200), Some(0)), "{got}");
+        assert!(n("events") > 0 && n("events") <= n("arms") && n("arms") <= n("events") + 2, "{options}: {got}");
+        // Interrupts of events that nobody waited for any more count too.
+        assert!(n("interrupts") > 0 && n("interrupts") <= n("arms"), "{options}: {got}");
+        // What takes that long is slept for.
+        assert!(n("sleeps") > 0 || !options.contains("000"), "{options}: {got}");
+        assert!(n("empty_polls") < n("polls"), "{got}");
+        check_latency(&got["latency"], 400);
+    }
+    let (text, _) = pingpong(0, "--events --iters 50");
+    let line = text.lines().find(|line| line.contains("by events:")).unwrap_or_else(|| panic!("{text}"));
+    for counted in [" arm", " event", " interrupt", " sleep", " polls", "found nothing"] {
+        assert!(line.contains(counted), "{line}");
+    }
+}
+
+#[test]
+fn without_events_nothing_is_armed_and_nobody_sleeps() {
+    let got = json(0, "--iters 100");
+    for name in ["arms", "events", "interrupts", "sleeps"] {
+        assert_eq!(got["waiting"][name], 0, "{name}: {got}");
+    }
+    assert_eq!(got["waiting"]["by"], "polling");
+    assert!(pingpong(0, "--iters 100").0.contains("  waiting     by polling: "));
+}
+
+#[test]
+fn faults_are_found_with_events_too() {
+    for (fault, says) in [
+        ("corrupt", "payload mismatch at iteration 56, byte 40: "),
+        ("lost-cqe", "completion missing: B's receive with wr_id 56 did not complete within 5000 ms"),
+        ("bad-order", "completion out of order at B's receive queue: expected wr_id 56, got 57"),
+    ] {
+        let (stdout, stderr) = pingpong(1, &format!("--iters 104 --events --fault {fault}"));
+        assert!(stderr.contains(says), "{fault}: {stderr}");
+        assert!(stdout.contains("result      FAILED") && stdout.contains("teardown    clean"), "{stdout}");
+    }
+}

@@ -157,7 +157,7 @@ fn attempt(config: &ModelConfig, attributes: &Attributes) -> Verdict {
 }
 
 fn traffic_over(model: &Model, device: &Device, attributes: &Attributes, domain: Option<&ParentDomain>) -> Verdict {
-    let created = || Ok([attributes.create(device, domain)?, attributes.create(device, domain)?]);
+    let created = || Ok([attributes.create(device, domain, None)?, attributes.create(device, domain, None)?]);
     let cqs = match created() {
         Ok(cqs) => cqs,
         Err(refused) => return Verdict::Refused(refused),
@@ -174,7 +174,7 @@ fn traffic_over(model: &Model, device: &Device, attributes: &Attributes, domain:
     let iters = FEWEST.max(laps * slots / 2);
     let numbered = attributes.compress.is_none();
     let plan = Plan { iters, size: SIZE, varied: true, seed: cqe.into(), numbered, ..Plan::default() };
-    let ran = traffic::run(model, device, cqs, &plan, &mut Progress::new(iters, false));
+    let ran = traffic::run(model, device, None, cqs, &plan, &mut Progress::new(iters, false));
     if let Some(why) = ran.failure.or(ran.teardown) {
         return Verdict::Failed(why);
     }

@@ -1,7 +1,9 @@
 //! The attributes of a completion queue as options, one for one.
 
 use clap::{Args, ValueEnum};
-use mlx5::{Cq, CqInitAttrEx, CqInitAttrMask, CreateCqFlags, Device, Error, ParentDomain, WcFlags, dv, ibv};
+use mlx5::{
+    CompChannel, Cq, CqInitAttrEx, CqInitAttrMask, CreateCqFlags, Device, Error, ParentDomain, WcFlags, dv, ibv,
+};
 use serde_json::{Value, json};
 
 use super::report::Kind;
@@ -89,8 +91,13 @@ impl Attributes {
     }
 
     /// Creates the CQ: with `mlx5dv_create_cq` if anything of its is asked for.
-    pub(crate) fn create(&self, device: &Device, parent_domain: Option<&ParentDomain>) -> Result<Cq, Error> {
-        let (attr, dv) = (self.verbs(parent_domain), self.dv());
+    pub(crate) fn create(
+        &self,
+        device: &Device,
+        parent_domain: Option<&ParentDomain>,
+        channel: Option<&CompChannel>,
+    ) -> Result<Cq, Error> {
+        let (attr, dv) = (CqInitAttrEx { channel, ..self.verbs(parent_domain) }, self.dv());
         if dv.comp_mask.is_empty() { ibv::create_cq_ex(device, &attr) } else { ibv::dv::create_cq(device, &attr, &dv) }
     }
 

@@ -63,7 +63,7 @@ fn on_device<T>(config: ModelConfig, job: impl FnOnce(&Device) -> T) -> Result<T
 fn create(device: &Device, attributes: &Attributes) -> Report {
     let limits = ibv::query_device(device);
     Report(in_domain(device, attributes, |domain| {
-        let cq = attributes.create(device, domain)?;
+        let cq = attributes.create(device, domain, None)?;
         let created = Created::of(&cq, &cq.query()?, &limits);
         ibv::destroy_cq(cq).map_err(|e| e.error)?;
         Ok(created)

@@ -1,7 +1,7 @@
 //! What the completion queues of the round trips are like.
 
 use clap::Args;
-use mlx5::{Cq, Device, Error, WcFlags, ibv};
+use mlx5::{CompChannel, Cq, Device, Error, WcFlags, ibv};
 use mlx5_model::ModelConfig;
 
 use crate::cli::Failure;
@@ -45,7 +45,8 @@ impl EntryArgs {
     }
 
     /// A queue for each end: one that gives all fields to `ibv_poll_cq`, one for polling field by field.
-    pub(super) fn create(&self, device: &Device, cqe: u32) -> Result<[Cq; 2], Error> {
+    /// Each has a completion vector of its own, if the device has several.
+    pub(super) fn create(&self, device: &Device, channel: Option<&CompChannel>, cqe: u32) -> Result<[Cq; 2], Error> {
         let fields = WcFlags::BYTE_LEN | WcFlags::IMM | WcFlags::QP_NUM;
         let lazily = Attributes {
             cqe,
@@ -59,8 +60,12 @@ impl EntryArgs {
         let whole = Attributes { wc_flags: None, ..lazily.clone() };
         let plain = Attributes { cqe, ..Attributes::default() };
         // The older call has no attributes.
-        let first =
-            if whole == plain { ibv::create_cq(device, cqe, 0, None, 0)? } else { whole.create(device, None)? };
-        Ok([first, lazily.create(device, None)?])
+        let first = if whole == plain {
+            ibv::create_cq(device, cqe, 0, channel, 0)?
+        } else {
+            whole.create(device, None, channel)?
+        };
+        let comp_vector = 1 % ibv::query_device(device).num_comp_vectors;
+        Ok([first, Attributes { comp_vector, ..lazily }.create(device, None, channel)?])
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::{Args, ValueEnum};
 use mlx5::device::CommandTrace;
 use mlx5::{Cq, Device, DeviceConfig, ibv};
-use mlx5_model::{CompletionCounts, DataFault, Model};
+use mlx5_model::{CompletionCounts, DataFault, EventPace, Model};
 
 use crate::cli::{Failure, print_json};
 use crate::cq::{Kind, with_errno};
@@ -35,6 +35,12 @@ pub(crate) struct PingpongArgs {
     depth: Option<u32>,
     #[command(flatten)]
     entries: EntryArgs,
+    /// Sleep until a completion comes (both completion queues on one channel) instead of polling all the time; implies --thread
+    #[arg(long)]
+    events: bool,
+    /// Microseconds that the model takes from a completion to its event [default: 50]
+    #[arg(long, value_name = "US", requires = "events", value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    event_delay: Option<u64>,
     /// Run the model on a thread of its own and by the clock on the wall, as a device is; else it runs in the driver's calls,
     /// and the same seed gives the same run
     #[arg(long)]
@@ -52,6 +58,11 @@ pub(crate) struct PingpongArgs {
 
 /// Most memory that an asked-for depth may take at an end, in bytes.
 const MOST_MEMORY: u64 = 64 << 20;
+
+/// Completion vectors, one for each end, and interrupts: one for each of them and one for all else.
+const VECTORS: (u32, u32) = (2, 3);
+/// From a completion to its event unless another time is asked for, in microseconds: long enough to fall asleep.
+const EVENT_DELAY: u64 = 50;
 
 /// What the model does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -123,6 +134,24 @@ pub(crate) fn run(args: &PingpongArgs, json: bool, out: &mut dyn Write) -> Resul
 }
 
 impl PingpongArgs {
+    fn threaded(&self) -> bool {
+        self.thread || self.events
+    }
+
+    /// What the messages are like.
+    fn plan(&self) -> Plan {
+        Plan {
+            iters: self.iters,
+            size: self.size,
+            varied: false,
+            seed: self.seed,
+            depth: self.depth,
+            numbered: self.entries.compress.is_none(),
+            scatter_to_cqe: self.entries.inline_cqe,
+            threaded: self.threaded(),
+        }
+    }
+
     /// What no single option can know to be wrong.
     fn check(&self) -> Result<(), Failure> {
         self.entries.check()?;
@@ -146,6 +175,9 @@ impl PingpongArgs {
 fn measure(args: &PingpongArgs, model: &Model, trace: &Trace, json: bool) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let mut config = DeviceConfig::default();
+    if args.events {
+        (config.completion_vectors, config.interrupts) = VECTORS;
+    }
     let commands = trace.clone();
     config.trace = Some(Arc::new(move |command| {
         commands.lock().unwrap_or_else(PoisonError::into_inner).push(*command);
@@ -174,9 +206,15 @@ fn measure(args: &PingpongArgs, model: &Model, trace: &Trace, json: bool) -> Res
     Ok(outcome)
 }
 
-/// Makes the completion queues and runs the round trips over them.
+/// Makes the completion queues and their channel, and runs the round trips over them.
 fn trips(args: &PingpongArgs, model: &Model, device: &Device, outcome: &mut Outcome, json: bool) {
-    let cqs: [Cq; 2] = match args.entries.create(device, args.cqe) {
+    let channel = args.events.then(|| {
+        let ns = 1000 * args.event_delay.unwrap_or(EVENT_DELAY);
+        let pace = EventPace { event_ns: (ns, ns), ..EventPace::default() };
+        model.event_queues().iter().for_each(|queue| _ = model.set_event_pace(queue.eqn, pace));
+        ibv::create_comp_channel(device)
+    });
+    let cqs: [Cq; 2] = match args.entries.create(device, channel.as_ref(), args.cqe) {
         Ok(cqs) => cqs,
         Err(e) => {
             outcome.ran.failure = Some(format!("the completion queues were not created: {}", with_errno(e)));
@@ -189,24 +227,19 @@ fn trips(args: &PingpongArgs, model: &Model, device: &Device, outcome: &mut Outc
     if let Some(fault) = args.fault {
         fault.inject(model, args);
     }
-    let plan = Plan {
-        iters: args.iters,
-        size: args.size,
-        varied: false,
-        seed: args.seed,
-        depth: args.depth,
-        numbered: args.entries.compress.is_none(),
-        scatter_to_cqe: args.entries.inline_cqe,
-        threaded: args.thread,
-    };
-    let _thread = match args.thread.then(|| model.spawn()).transpose() {
+    // The model runs on its own until this is dropped.
+    let _thread = match args.threaded().then(|| model.spawn()).transpose() {
         Ok(thread) => thread,
         Err(e) => {
             outcome.ran.failure = Some(format!("no thread for the model: {e}"));
             return;
         }
     };
-    outcome.ran = traffic::run(model, device, cqs, &plan, &mut Progress::new(args.iters, !json));
+    let progress = &mut Progress::new(args.iters, !json);
+    outcome.ran = traffic::run(model, device, channel.as_ref(), cqs, &args.plan(), progress);
+    if let Some(Err(left)) = channel.map(ibv::destroy_comp_channel) {
+        outcome.ran.teardown.get_or_insert(format!("the completion channel was not destroyed: {}", left.error));
+    }
 }
 
 /// Why the run counts as failed, if it does.
@@ -246,21 +279,16 @@ fn verdict(args: &PingpongArgs, outcome: &Outcome, violations: usize) -> Option<
 mod tests {
     use super::*;
 
+    #[derive(clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: PingpongArgs,
+    }
+
     fn args(fault: Option<Fault>) -> PingpongArgs {
-        let device = crate::cli::DeviceArgs { model: true };
-        let entries = EntryArgs::default();
-        PingpongArgs {
-            device,
-            iters: 10,
-            size: 64,
-            cqe: 64,
-            depth: None,
-            entries,
-            thread: false,
-            seed: 1,
-            trace: false,
-            fault,
-        }
+        let args = clap::Parser::parse_from(["mlx5", "--model", "--iters", "10"]);
+        let Only { args } = args;
+        PingpongArgs { fault, ..args }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Fault, Outcome, PingpongArgs};
 use crate::cli::Failure;
 use crate::decode::table;
-use crate::traffic::Ran;
+use crate::traffic::{Ran, Waiting};
 
 pub(super) fn object(
     args: &PingpongArgs,
@@ -35,7 +35,8 @@ pub(super) fn object(
         "sessions": o.counts.sessions,
         "inlined": o.counts.inlined,
         "in_flight": ran.in_flight,
-        "threaded": args.thread,
+        "threaded": args.threaded(),
+        "waiting": waiting_object(args, &ran.waiting),
         "latency": ran.latency.object(),
         "elapsed_ns": ran.elapsed.as_nanos() as u64,
         "teardown": ran.teardown.as_deref().unwrap_or("clean"),
@@ -88,6 +89,7 @@ pub(super) fn text(
         ),
         ("verified", format!("{} of {} round trips, compared byte for byte at both ends", ran.verified, args.iters)),
         ("written", written),
+        ("waiting", waiting(args, &ran.waiting)),
         ("time", time),
         ("commands", trace.len().to_string()),
         ("violations", violations.len().to_string()),
@@ -101,6 +103,30 @@ pub(super) fn text(
         writeln!(out, "  violation: {violation}")?;
     }
     latency(ran, out)
+}
+
+/// What waiting for completions took, in words.
+fn waiting(args: &PingpongArgs, w: &Waiting) -> String {
+    let polls = format!("{} polls, {} of them found nothing", w.polls, w.empty_polls);
+    if !args.events {
+        return format!("by polling: {polls}");
+    }
+    let [arms, events] = [counted(w.arms, "arm", "arms"), counted(w.events, "event", "events")];
+    let [interrupts, sleeps] = [counted(w.interrupts, "interrupt", "interrupts"), counted(w.sleeps, "sleep", "sleeps")];
+    format!("by events: {arms}, {events}, {interrupts}, {sleeps}; {polls}")
+}
+
+/// The same for programs.
+fn waiting_object(args: &PingpongArgs, w: &Waiting) -> Value {
+    json!({
+        "by": if args.events { "events" } else { "polling" },
+        "polls": w.polls,
+        "empty_polls": w.empty_polls,
+        "arms": w.arms,
+        "events": w.events,
+        "interrupts": w.interrupts,
+        "sleeps": w.sleeps,
+    })
 }
 
 /// How long messages took.

@@ -2,6 +2,7 @@
 
 mod check;
 mod drain;
+mod events;
 mod failure;
 mod link;
 mod payload;
@@ -11,14 +12,32 @@ mod wait;
 
 use std::time::{Duration, Instant};
 
-use mlx5::{Cq, Device, ibv};
+use mlx5::{CompChannel, Cq, Device, ibv};
 use mlx5_model::Model;
 
 use crate::latency::Latency;
 use crate::progress::Progress;
+use events::Events;
 use link::Link;
 pub(crate) use link::Plan;
 use rounds::Rounds;
+
+/// How often the program asked, and was told, while the round trips ran.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waiting {
+    /// Polls of a completion queue.
+    pub(crate) polls: u64,
+    /// Of those, the ones that found nothing.
+    pub(crate) empty_polls: u64,
+    /// Requests for an event that reached the device.
+    pub(crate) arms: u64,
+    /// Events taken from the channel.
+    pub(crate) events: u64,
+    /// Interrupts that the device raised.
+    pub(crate) interrupts: u64,
+    /// Times that the program slept until an interrupt woke it, or it had slept for long.
+    pub(crate) sleeps: u64,
+}
 
 /// What traffic came to.
 #[derive(Default)]
@@ -29,6 +48,8 @@ pub(crate) struct Ran {
     pub(crate) verified: u64,
     /// How long each message took, from the call that posted its send to the poll that told of its receive.
     pub(crate) latency: Latency,
+    /// What waiting took.
+    pub(crate) waiting: Waiting,
     /// How long the round trips took.
     pub(crate) elapsed: Duration,
     /// Why they ended early.
@@ -37,8 +58,16 @@ pub(crate) struct Ran {
     pub(crate) teardown: Option<String>,
 }
 
-/// Connects two ends, one over each completion queue, runs round trips between them, and takes everything down.
-pub(crate) fn run(model: &Model, device: &Device, cqs: [Cq; 2], plan: &Plan, progress: &mut Progress) -> Ran {
+/// Connects two ends, one over each completion queue, runs round trips between them, and takes everything down. With the
+/// channel of the completion queues it sleeps instead of polling all the time.
+pub(crate) fn run(
+    model: &Model,
+    device: &Device,
+    channel: Option<&CompChannel>,
+    cqs: [Cq; 2],
+    plan: &Plan,
+    progress: &mut Progress,
+) -> Ran {
     let mut ran = Ran::default();
     let mut link = match Link::new(device, cqs, plan) {
         Ok(link) => link,
@@ -48,9 +77,13 @@ pub(crate) fn run(model: &Model, device: &Device, cqs: [Cq; 2], plan: &Plan, pro
         }
     };
     ran.in_flight = link.depth;
-    let start = Instant::now();
-    let result = Rounds::new(&mut link, model, plan, &mut ran).run(|done| progress.set(done));
+    let (calls, interrupts, start) = (model.calls(), model.interrupts(), Instant::now());
+    let events = channel.map(|channel| Events::new(device, channel));
+    let result = Rounds::new(&mut link, model, plan, events, &mut ran).run(|done| progress.set(done));
     ran.elapsed = start.elapsed();
+    let calls = model.calls().since(&calls);
+    (ran.waiting.arms, ran.waiting.sleeps) = (calls.cq_arms, calls.waits);
+    ran.waiting.interrupts = model.interrupts() - interrupts;
     ran.failure = result.err().map(|e| e.to_string());
     if let Err(e) = link.close() {
         ran.teardown = Some(format!("taking the connection down failed: {e}"));

@@ -6,8 +6,9 @@ use mlx5::{PostError, SendFlags, SendWr, Sge, WcFlags, WrOpcode, ibv};
 use mlx5_model::Model;
 
 use super::Ran;
-use super::check::Progress;
+use super::check::{Lack, Progress};
 use super::drain::{drain, drain_lazily};
+use super::events::Events;
 use super::failure::{Failure, Queue};
 use super::link::{A, B, End, INLINE, Link, Plan};
 use super::payload::payload;
@@ -22,17 +23,25 @@ pub struct Rounds<'a> {
     model: &'a Model,
     plan: Plan,
     progress: [Progress; 2],
+    /// How to sleep, instead of polling all the time.
+    events: Option<Events<'a>>,
     ran: &'a mut Ran,
 }
 
 impl<'a> Rounds<'a> {
     /// The round trips of a plan over a link; `ran` gets what they come to.
-    pub fn new(link: &'a mut Link, model: &'a Model, plan: &Plan, ran: &'a mut Ran) -> Self {
+    pub fn new(
+        link: &'a mut Link,
+        model: &'a Model,
+        plan: &Plan,
+        events: Option<Events<'a>>,
+        ran: &'a mut Ran,
+    ) -> Self {
         let [a, b] = &link.ends;
         // `ibv_poll_cq` gives all fields, whatever was asked for.
         let a = Progress::new(a.name, *plan, a.qp.qp_num(), WcFlags::all());
         let b = Progress::new(b.name, *plan, b.qp.qp_num(), b.cq.wc_flags());
-        Self { model, plan: *plan, progress: [a, b], link, ran }
+        Self { model, plan: *plan, progress: [a, b], link, events, ran }
     }
 
     /// Runs them, telling `progress` how many are done.
@@ -65,32 +74,43 @@ impl<'a> Rounds<'a> {
         self.arrived(to, messages, sent)
     }
 
-    /// Polls until `want` messages have arrived, and were sent.
+    /// Waits and polls until `want` messages have arrived, and were sent.
     fn wait(&mut self, from: usize, to: usize, want: usize) -> Result<(), Failure> {
         let mut wait = Wait::new(self.model, self.plan.threaded);
-        loop {
-            let came = self.drain()?;
-            let receives = &self.link.receives[self.link.ends[to].receives].outstanding;
-            let [sender, receiver] = [&self.progress[from], &self.progress[to]];
-            let still = (receiver.arrived.len() + receives.len()).saturating_sub(want);
-            let lack = receives.lacks(receiver.end, Queue::Receive, still);
-            let Some(lack) = lack.or_else(|| sender.sends.lacks(sender.end, Queue::Send, 0)) else { return Ok(()) };
-            if came != 0 {
+        while let Some(lack) = self.lacks(from, to, want) {
+            if let Some(events) = &mut self.events {
+                events.next(&mut self.link.ends, wait.longest())?;
+                self.ran.waiting.events = events.taken;
+            }
+            if self.drain()? != 0 {
                 wait = Wait::new(self.model, self.plan.threaded);
             } else if wait.is_over() {
                 return Err(Failure::Missing { lack, waited: wait.longest() });
-            } else {
+            } else if self.events.is_none() {
                 wait.pass();
             }
         }
+        Ok(())
+    }
+
+    /// The completion whose turn it is, until `want` messages have arrived and were sent.
+    fn lacks(&self, from: usize, to: usize, want: usize) -> Option<Lack> {
+        let receives = &self.link.receives[self.link.ends[to].receives].outstanding;
+        let [sender, receiver] = [&self.progress[from], &self.progress[to]];
+        let still = (receiver.arrived.len() + receives.len()).saturating_sub(want);
+        let lack = receives.lacks(receiver.end, Queue::Receive, still);
+        lack.or_else(|| sender.sends.lacks(sender.end, Queue::Send, 0))
     }
 
     /// Takes what has completed at both ends; how many did.
     fn drain(&mut self) -> Result<usize, Failure> {
         let Link { ends: [a, b], receives, .. } = &mut *self.link;
         let [at_a, at_b] = &mut self.progress;
-        let came = drain(&mut a.cq, at_a, &mut receives[a.receives].outstanding)?;
-        Ok(came + drain_lazily(&mut b.cq, at_b, &mut receives[b.receives].outstanding)?)
+        let at_a = drain(&mut a.cq, at_a, &mut receives[a.receives].outstanding)?;
+        let at_b = drain_lazily(&mut b.cq, at_b, &mut receives[b.receives].outstanding)?;
+        self.ran.waiting.polls += 2;
+        self.ran.waiting.empty_polls += u64::from(at_a == 0) + u64::from(at_b == 0);
+        Ok(at_a + at_b)
     }
 
     /// Compares what has arrived with what was sent, and gives it back.
