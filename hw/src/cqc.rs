@@ -51,9 +51,9 @@ crate::prm! {
         log_cq_size: 0x63, 5;
         /// Index of the UAR page whose doorbell arms this CQ.
         uar_page: 0x68, 24;
-        /// Moderation: microseconds before an event is raised; 0 with `cq_max_count` 0 turns it off.
+        /// Moderation: microseconds before an event is raised; 0 turns moderation off.
         cq_period: 0x84, 12;
-        /// Moderation: completions before an event is raised.
+        /// Moderation: completions before an event is raised; 0 turns moderation off.
         cq_max_count: 0x90, 16;
         /// Event queue that completion events go to (or the element that `ext_element` names).
         c_eqn_or_apu_element: 0xa0, 32;

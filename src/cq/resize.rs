@@ -34,12 +34,12 @@ pub(super) struct NextRing {
 }
 
 /// Moderation of a CQ's events (`struct ibv_moderate_cq`; `ibv_modify_cq(3)`): an event that the CQ was armed for is raised when
-/// one of the two is reached. Zeros in both turn it off.
+/// one of the two is reached. A zero in either turns moderation off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModerateCq {
-    /// Completions before an event is raised.
+    /// Completions from the last event to the next.
     pub cq_count: u16,
-    /// Microseconds before an event is raised, at most 4095.
+    /// Microseconds from the last event to the next, at most 4095.
     pub cq_period: u16,
 }
 

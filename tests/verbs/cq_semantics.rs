@@ -246,9 +246,9 @@ fn receives_that_come_again_make_room_once() {
 }
 
 /// A way in which an entry can be bad: what is changed (dword, mask, value), and what polling says.
-type BadEntry = (u64, u32, u32, fn(PollError) -> bool);
+pub type BadEntry = (u64, u32, u32, fn(PollError) -> bool);
 
-fn bad_entries() -> Vec<BadEntry> {
+pub fn bad_entries() -> Vec<BadEntry> {
     vec![
         (8, 0xff_ffff, 0x123, |e| matches!(e, PollError::UnknownQueue { user_index: 0x123, .. })),
         (8, 0xff_ffff, 0xff_fffe, |e| matches!(e, PollError::UnknownQueue { user_index: 0xff_fffe, .. })),

@@ -23,6 +23,8 @@ mod rc;
 mod rc_table;
 mod rdma;
 mod rdma_mix;
+mod resize;
+mod resize_fail;
 mod scatter;
 mod srq;
 mod srq_left;

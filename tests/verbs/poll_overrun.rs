@@ -7,7 +7,7 @@ use crate::cq_semantics::{POLL, Ring, complete, ids};
 use crate::poll_sessions::kinds;
 use crate::support::{Pair, SIZES, pair_with};
 
-fn careless(dev: &Device, cqe: u32) -> Cq {
+pub fn careless(dev: &Device, cqe: u32) -> Cq {
     let (comp_mask, flags) = (CqInitAttrMask::FLAGS, CreateCqFlags::IGNORE_OVERRUN);
     dev.create_cq_ex(&CqInitAttrEx { cqe, comp_mask, flags, ..Default::default() }).unwrap()
 }

@@ -45,12 +45,12 @@ pub fn kinds() -> Vec<Kind> {
 }
 
 /// The same without the formats.
-fn forms() -> impl Iterator<Item = Kind> {
+pub fn forms() -> impl Iterator<Item = Kind> {
     kinds().into_iter().filter(|kind| kind.format == CqeCompResFormat::HASH)
 }
 
 /// Sends `n` messages of `1 + wr_id % 50` bytes from side 0 to side 1, posted at once.
-fn burst(p: &mut Pair, first: u64, n: u64) {
+pub fn burst(p: &mut Pair, first: u64, n: u64) {
     let lists: Vec<_> = (first..first + n).map(|id| ([p.sge(0, 0, length(id))], [p.sge(1, 0, 64)])).collect();
     let ids = first..first + n;
     let recvs: Vec<_> = ids.clone().zip(&lists).map(|(wr_id, l)| RecvWr { wr_id, sg_list: &l.1 }).collect();
@@ -69,14 +69,14 @@ const fn length(wr_id: u64) -> usize {
 }
 
 /// Checks one completion of a burst, of the side given.
-fn check(wc: &Wc, side: usize, wr_id: u64, qp_num: u32) {
+pub fn check(wc: &Wc, side: usize, wr_id: u64, qp_num: u32) {
     let (opcode, bytes) = if side == 0 { (WcOpcode::SEND, 0) } else { (WcOpcode::RECV, length(wr_id) as u32) };
     assert_eq!((wc.wr_id, wc.status, wc.opcode, wc.qp_num), (wr_id, WcStatus::SUCCESS, opcode, qp_num));
     assert_eq!(wc.byte_len, bytes);
 }
 
 /// Polls up to `n`, as a poller if `iterate`.
-fn poll_some(cq: &mut Cq, n: usize, iterate: bool) -> Vec<Wc> {
+pub fn poll_some(cq: &mut Cq, n: usize, iterate: bool) -> Vec<Wc> {
     if !iterate {
         let mut wcs = vec![Wc::default(); n];
         let polled = cq.poll_cq(&mut wcs).unwrap();
