@@ -167,6 +167,38 @@ fn rings_and_records_lie_where_the_allocator_says() {
     close(&port, dev);
 }
 
+/// A resize asks for a ring, not for a record; the old ring comes back when the new one is in use, a new one that is not used too.
+#[test]
+fn rings_of_resizes_are_the_allocators() {
+    use Give::{Default, Memory};
+    let refused = Effect::Status { status: 0x8, syndrome: 0 };
+    for (ring, record) in [(Default, Default), (Memory, Default), (Memory, Memory)] {
+        let (port, dev) = open();
+        let books = Books::new(&port, ring, record);
+        let pd = dev.alloc_pd().unwrap();
+        let parent = domain(&dev, &pd, Some(books.clone()));
+        let mut cq = attr(15, &parent).create(&dev).unwrap();
+        let live = books.live();
+        for (cqe, bytes) in [(127, 128 * 64), (3, 4096), (1000, 1024 * 64)] {
+            cq.resize(cqe).unwrap();
+            assert_eq!(books.asked.lock().unwrap().last(), Some(&(bytes, 4096, ResourceType::CQ)));
+            assert_eq!(books.live(), live);
+            traffic(&port, &dev, &pd, &mut cq);
+        }
+        assert_eq!(books.asked.lock().unwrap().len(), 2 + 3);
+        port.model.inject(Fault::Command { at: Match::Opcode(0x403), effect: refused });
+        assert!(cq.resize(15).is_err());
+        port.dry.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(errno(cq.resize(15)), Some(12));
+        port.dry.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!((books.live(), cq.cqe()), (live, 1023));
+        cq.destroy().map_err(|e| e.error).unwrap();
+        assert_eq!(books.live(), 0);
+        drop((parent, pd));
+        close(&port, dev);
+    }
+}
+
 /// Case C-008: nothing of a CQ stays when its memory can't be had, or is not what was asked for.
 #[test]
 fn an_allocator_that_fails_or_gives_the_wrong_memory_gets_all_of_it_back() {

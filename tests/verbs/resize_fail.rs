@@ -165,23 +165,6 @@ fn a_resize_whose_last_entry_does_not_come_is_an_error_after_a_bounded_wait() {
     p.end();
 }
 
-/// An entry that says that a ring is the last, in a ring that nobody resizes, says nothing.
-#[test]
-fn a_last_entry_of_a_ring_that_is_not_resized_is_passed() {
-    let mut p = pair();
-    complete(&mut p, 0, 2);
-    let mut last = [0; 64];
-    last[63] = 5 << 4;
-    assert!(p.port.model.inject_cqe(p.cq[0].cqn(), last));
-    complete(&mut p, 2, 2);
-    assert_eq!(ids(&mut p.cq[0]), [0, 1, 2, 3]);
-    p.cq[0].resize(127).unwrap();
-    complete(&mut p, 4, 2);
-    assert_eq!(ids(&mut p.cq[0]), [4, 5]);
-    p.poll(1, 6);
-    p.end();
-}
-
 /// A CQ in error says so to a resize and a modify, and they change nothing.
 #[test]
 fn a_queue_in_error_is_not_resized_and_not_modified() {
