@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod cycles;
+mod events;
 mod mix;
 mod overrun;
 mod plan;
 mod queues;
+mod sleepers;
 #[allow(dead_code, reason = "more is there for the tests of single verbs")]
 #[path = "../verbs/support.rs"]
 mod support;

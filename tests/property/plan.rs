@@ -16,10 +16,16 @@ pub struct Plan {
 
 impl Plan {
     pub fn make(&self, dev: &Device) -> Result<Cq, Error> {
+        self.make_on(dev, |_| ())
+    }
+
+    /// As [`make`](Self::make), with what `change` adds.
+    pub fn make_on<'a>(&self, dev: &Device, change: impl FnOnce(&mut CqInitAttrEx<'a>)) -> Result<Cq, Error> {
         let flags = if self.ignore_overrun { CreateCqFlags::IGNORE_OVERRUN } else { CreateCqFlags::empty() };
         let comp_mask = CqInitAttrMask::FLAGS;
-        let attr =
+        let mut attr =
             CqInitAttrEx { cqe: self.cqe, wc_flags: WcFlags::STANDARD, comp_mask, flags, ..CqInitAttrEx::default() };
+        change(&mut attr);
         let mut dv = CqInitAttr { comp_mask: Dv::CQE_SIZE, cqe_size: 64, ..CqInitAttr::default() };
         if let Some(padded) = self.wide {
             dv.cqe_size = 128;
