@@ -81,7 +81,7 @@ impl CompChannel {
 
     /// A place for a CQ of completion vector `comp_vector`.
     pub(crate) fn join(&self, comp_vector: u32, cqn: u32, context: u64) -> Place {
-        self.line.join(self.dev.comp_interrupt(comp_vector), CqEvent { cqn, context })
+        Line::join(&self.line, self.dev.comp_interrupt(comp_vector), CqEvent { cqn, context })
     }
 }
 

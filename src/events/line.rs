@@ -55,8 +55,8 @@ impl Line {
     }
 
     /// A place for a CQ with these events, whose event queue raises interrupt `vector`, at most 63.
-    pub(crate) fn join(self: &Arc<Self>, vector: u32, event: CqEvent) -> Place {
-        let mut inner = self.0.lock();
+    pub(crate) fn join(line: &Arc<Self>, vector: u32, event: CqEvent) -> Place {
+        let mut inner = line.0.lock();
         inner.last += 1;
         let id = inner.last;
         inner.members.insert(id, Member { vector, event, waiting: 0, taken: 0, unacked: 0, away: false });
@@ -64,7 +64,7 @@ impl Line {
         let members = inner.members.len();
         let more = members - inner.waiting.len();
         inner.waiting.reserve(more);
-        Place { line: self.clone(), id, vector }
+        Place { line: line.clone(), id, vector }
     }
 
     /// How many CQs the channel has.

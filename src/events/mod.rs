@@ -5,6 +5,7 @@
 
 mod async_event;
 mod channel;
+mod lead;
 mod line;
 mod notice;
 mod registry;
@@ -20,12 +21,12 @@ use spin::Mutex;
 
 pub use async_event::{AsyncEvent, Element};
 pub use channel::CompChannel;
+pub(crate) use lead::{Listeners, NAP};
 pub use line::CqEvent;
 pub(crate) use line::Place;
 pub(crate) use notice::CqNotice;
 use registry::Registry;
 pub(crate) use registry::{Kind, Ticket};
-pub(crate) use wait::{Listeners, NAP};
 
 use crate::error::Failure;
 

@@ -7,10 +7,16 @@ extern crate alloc;
 
 mod attach;
 mod copies;
+mod events;
 #[path = "../../../src/srq/free.rs"]
 mod free;
 #[path = "../../../src/gate.rs"]
 mod gate;
+#[path = "../../../src/events/lead.rs"]
+mod lead;
+#[expect(dead_code, reason = "the driver's, which uses all of it")]
+#[path = "../../../src/events/line.rs"]
+mod line;
 mod places;
 mod proof;
 mod ring;

@@ -26,6 +26,11 @@ fn check(model: fn(), away: Option<Site>) -> (bool, BTreeSet<Site>) {
     }
 }
 
+/// A model that lacks something does not hold.
+pub(crate) fn fails(model: fn()) -> bool {
+    !check(model, None).0
+}
+
 /// Each model holds; and each place in `files` that asks for an ordering, `expected` of them, needs it: without it a model
 /// fails.
 pub(crate) fn each_ordering_is_needed(models: &[Model], files: &[&str], expected: usize) {
