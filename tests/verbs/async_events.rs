@@ -2,6 +2,7 @@
 //! How each entry is read stands in `src/events/tests.rs`.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -416,4 +417,46 @@ fn objects_in_error_are_destroyed_without_a_wait() {
     let port = p.port.clone();
     p.end();
     assert!(port.now() - before < 1_000_000_000);
+}
+
+/// Threads make and end CQs whose numbers are given again at once, and break each. A CQ is in error when its own event has come, not
+/// before, and each event has the context that belongs to its number.
+#[test]
+fn threads_get_only_the_events_of_their_own_objects() {
+    const THREADS: u64 = 3;
+    let (port, dev) = open();
+    let running = port.model.spawn().unwrap();
+    let made = Mutex::new(HashSet::new());
+    let thread = |thread: u64| {
+        for round in 0..100 {
+            let context = thread << 32 | round;
+            let mut cq = dev.create_cq(7, context, 0).unwrap();
+            made.lock().unwrap().insert((cq.cqn(), context));
+            assert_eq!(cq.poll_cq(&mut [Wc::default()]), Ok(0), "{context:#x}: it has no error yet");
+            port.model.inject(Fault::CqError { cqn: cq.cqn(), syndrome: 1 });
+            dev.service();
+            let error = PollError::CqInError { syndrome: OVERRUN };
+            assert_eq!(cq.poll_cq(&mut [Wc::default()]), Err(error), "{context:#x}");
+            cq.destroy().map_err(|e| e.error).unwrap();
+        }
+    };
+    let check = || match dev.try_get_async_event() {
+        Some(AsyncEvent::CqErr { cq, syndrome: OVERRUN }) => {
+            assert!(made.lock().unwrap().contains(&(cq.number, cq.context)), "{cq:x?}");
+            true
+        }
+        None => false,
+        Some(other) => panic!("{other:?}"),
+    };
+    std::thread::scope(|s| {
+        let all: Vec<_> = (0..THREADS).map(|n| s.spawn(move || thread(n))).collect();
+        while !all.iter().all(|thread| thread.is_finished()) {
+            check();
+        }
+    });
+    assert!(!check(), "the CQs are gone, and so are their events");
+    assert_eq!(dev.event_counters().kept, 100 * THREADS);
+    assert_eq!(dev.event_counters().unknown, 0);
+    drop(running);
+    close(&port, dev);
 }
