@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mlx5::device::DeviceInfo;
-use mlx5::{CommandCounters, Device, Error, Failure, Leaked, PageCounters};
+use mlx5::{AsyncEvent, CommandCounters, Device, Error, Failure, Leaked, PageCounters};
 use mlx5_hw::platform::Platform;
 use mlx5_model::ViolationKind::{CommandOrder, ObjectsAtTeardown, PagesAtDisable};
 
@@ -30,6 +30,8 @@ struct Seen {
     /// What the device had counted before it was closed, and what it had said of itself.
     counters: Option<(CommandCounters, PageCounters, DeviceInfo)>,
     leaked: Vec<Leaked>,
+    /// Why the device had failed before it was closed, and the events that said so.
+    fatal: (Option<Failure>, Vec<AsyncEvent>),
 }
 
 /// Runs a cell and gives what is wrong with it.
@@ -45,6 +47,10 @@ pub fn run(function: Function, fault: Fault, rows: &[Row], n: usize) -> Vec<Stri
     check_afterwards(fault, row, &seen, &mut wrong);
     check_memory(&port, function, fault, rows, n, &seen, &mut wrong);
     check_rules(&port, function, &mut wrong);
+    let (failure, events) = &seen.fatal;
+    if *events != Vec::from_iter(failure.map(AsyncEvent::DeviceFatal)) {
+        wrong.push(format!("failed: {failure:?}, events that say so: {events:?}"));
+    }
     if let Some(counters) = &seen.counters {
         check_counters(fault, row, counters, &mut wrong);
     }
@@ -70,6 +76,9 @@ fn live(port: &Port, function: Function, fault: Fault, phase: Phase) -> Seen {
                 seen.next = Some(another_verb(&dev));
             }
             seen.counters = Some((dev.command_counters(), dev.page_counters(), *dev.info()));
+            let events = std::iter::from_fn(|| dev.try_get_async_event());
+            let events = events.filter(|event| matches!(event, AsyncEvent::DeviceFatal(_))).collect();
+            seen.fatal = (dev.failure(), events);
             close(dev, &mut seen);
         }
         Err(error) => seen.told = Some(error),

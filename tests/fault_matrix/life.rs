@@ -31,6 +31,10 @@ pub struct World<'a> {
 pub type Step = (&'static str, fn(&mut World<'_>) -> Result<(), Error>);
 
 pub const STEPS: &[Step] = &[
+    ("query_port", |w| {
+        assert!(w.dev.query_port(1)?.active);
+        Ok(())
+    }),
     ("alloc_pd", |w| keep(w.dev.alloc_pd(), &mut w.pd)),
     ("alloc_buf", |w| keep(pd(&w.pd).alloc_buf(10_000, AccessFlags::LOCAL_WRITE), &mut w.buf)),
     ("reg_mr", |w| {

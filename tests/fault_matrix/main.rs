@@ -41,22 +41,22 @@ fn each_cell_ends_as_the_rules_say(title: &str, function: Function, commands: us
 
 #[test]
 fn virtual_function() {
-    each_cell_ends_as_the_rules_say("virtual function", VF, 72);
+    each_cell_ends_as_the_rules_say("virtual function", VF, 73);
 }
 
 #[test]
 fn physical_function() {
-    each_cell_ends_as_the_rules_say("physical function", PF, 73);
+    each_cell_ends_as_the_rules_say("physical function", PF, 74);
 }
 
 #[test]
 fn virtual_function_on_a_platform_without_reset() {
-    each_cell_ends_as_the_rules_say("virtual function, no reset", VF.without_reset(), 72);
+    each_cell_ends_as_the_rules_say("virtual function, no reset", VF.without_reset(), 73);
 }
 
 #[test]
 fn physical_function_on_a_platform_without_reset() {
-    each_cell_ends_as_the_rules_say("physical function, no reset", PF.without_reset(), 73);
+    each_cell_ends_as_the_rules_say("physical function, no reset", PF.without_reset(), 74);
 }
 
 /// Opcodes that the sources of the driver's commands name: those that it can send.
