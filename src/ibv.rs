@@ -11,10 +11,10 @@ use core::ptr::NonNull;
 use mlx5_hw::platform::{Bar, Platform};
 
 use crate::{
-    AccessFlags, AsyncEvent, CompChannel, Completion, Cq, CqEvent, CqInitAttrEx, Device, DeviceAttr, DeviceConfig,
-    Error, ExclusiveCqs, ModifyCqAttr, Mr, ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError, Poller,
-    PortAttr, PostError, Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Srq, SrqAttr, SrqAttrMask,
-    SrqInitAttr, Wc, WcFlags,
+    AccessFlags, Ah, AhAttr, AsyncEvent, CompChannel, Completion, Cq, CqEvent, CqInitAttrEx, Device, DeviceAttr,
+    DeviceConfig, Error, ExclusiveCqs, ModifyCqAttr, Mr, ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError,
+    Poller, PortAttr, PostError, Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Srq, SrqAttr,
+    SrqAttrMask, SrqInitAttr, Wc, WcFlags,
 };
 
 /// `ibv_open_device(3)`. Instead of a device of a list it takes the two traits of a port.
@@ -269,6 +269,19 @@ pub fn destroy_srq(srq: Srq) -> Result<(), Returned<Srq>> {
 /// As [`Srq::post_recv`].
 pub fn post_srq_recv(srq: &mut Srq, recv_wr: &[RecvWr<'_>]) -> Result<(), PostError> {
     srq.post_recv(recv_wr)
+}
+
+/// `ibv_create_ah(3)`.
+///
+/// # Errors
+/// As [`Pd::create_ah`].
+pub fn create_ah(pd: &Pd, attr: &AhAttr) -> Result<Ah, Error> {
+    pd.create_ah(attr)
+}
+
+/// `ibv_destroy_ah(3)`, which cannot fail.
+pub fn destroy_ah(ah: Ah) {
+    ah.destroy();
 }
 
 /// `ibv_create_qp(3)`.

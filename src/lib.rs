@@ -2,6 +2,7 @@
 #![no_std]
 extern crate alloc;
 
+mod ah;
 mod cmdq;
 mod cq;
 pub mod device;
@@ -29,6 +30,7 @@ mod qp;
 mod srq;
 mod sync;
 
+pub use ah::{Ah, AhAttr, GlobalRoute};
 pub use cmdq::CommandCounters;
 pub use cq::{
     Completion, Cq, CqInitAttrEx, ModerateCq, ModifyCqAttr, PollAttr, PollError, Poller, SigErr, TmInfo, Wc, WcOpcode,
@@ -50,7 +52,7 @@ pub use pages::PageCounters;
 pub use parent_domain::{ParentDomain, ParentDomainInitAttr, QueueAllocator};
 pub use pd::Pd;
 pub use qp::{
-    AhAttr, ExclusiveCqs, GlobalRoute, Mtu, PostError, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType, RecvWr, Remote,
-    SendWr, Sge, WrOpcode,
+    ExclusiveCqs, Mtu, PostError, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType, RecvWr, Remote, SendWr, Sge,
+    UdAddress, WrOpcode,
 };
 pub use srq::{Srq, SrqAttr, SrqInitAttr};

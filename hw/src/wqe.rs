@@ -159,6 +159,39 @@ crate::prm! {
     }
 }
 
+crate::prm! {
+    /// Address vector: where a datagram goes and how, the whole of a datagram segment (`wqe_datagram_seg`; C structure `mlx5_wqe_av`).
+    pub struct Av("wqe_av", 48) {
+        /// Q_Key in the upper 32 bits; the key of dynamically connected transport.
+        key: 0x00, 64;
+        /// Number of the destination's queue pair, 24 bits, and [`EXTENDED_AV`].
+        dqp_dct: 0x40, 32;
+        /// Limit of the rate above the service level, four bits each; on Ethernet the priority is in the upper three bits of the lower.
+        stat_rate_sl: 0x60, 8;
+        /// Force-loopback bit above the path bits of the source LID.
+        fl_mlid: 0x68, 8;
+        /// LID of the destination; on Ethernet the UDP source port.
+        rlid: 0x70, 16;
+        /// MAC address of the destination, on Ethernet.
+        rmac: 0xa0, [8; 6];
+        /// Traffic class.
+        tclass: 0xd0, 8;
+        /// Hops that the packet may take.
+        hop_limit: 0xd8, 8;
+        /// [`AV_GRH`], index of the source address (eight bits from bit 20 up), flow label (20 bits).
+        grh_gid_fl: 0xe0, 32;
+        /// Address (GID) of the destination.
+        rgid: 0x100, [8; 16];
+    }
+}
+
+/// Bit of `dqp_dct`: the address vector is whole (`MLX5_EXTENDED_UD_AV`).
+pub const EXTENDED_AV: u32 = 0x8000_0000;
+/// Bit of `grh_gid_fl`: the packet has a global route header. Reserved on Ethernet, where each has one.
+pub const AV_GRH: u32 = 1 << 30;
+/// Dwords of a datagram segment.
+pub const AV_WORDS: usize = 12;
+
 /// First dword of the control segment.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
@@ -295,6 +328,15 @@ pub const fn inline_segments(byte_count: usize) -> usize {
 #[inline]
 pub const fn atomic(swap_add: u64, compare: u64) -> [Be32; 4] {
     [high(swap_add), low(swap_add), high(compare), low(compare)]
+}
+
+/// Datagram segment: an address vector with the destination's queue pair, 24 bits, and Q_Key put in.
+#[inline]
+pub const fn datagram(av: &Av, qpn: u32, q_key: u32) -> [Be32; AV_WORDS] {
+    let mut out = av.0;
+    out[0] = Be32::new(q_key);
+    out[2] = Be32::new(EXTENDED_AV | qpn & INDEX_MASK);
+    out
 }
 
 /// Number of basic blocks of a WQE of `ds` segments.

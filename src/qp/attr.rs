@@ -2,21 +2,22 @@
 
 use mlx5_hw::qpc;
 
+use crate::ah::AhAttr;
 use crate::cq::Cq;
 use crate::dv::QpCreateFlags;
 use crate::flags::AccessFlags;
 use crate::srq::Srq;
 
-/// Transport of a queue pair (`enum ibv_qp_type`). Only reliable connections can be created so far.
+/// Transport of a queue pair (`enum ibv_qp_type`). Queue pairs for raw packets cannot be created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QpType {
     /// Reliable connection.
     #[default]
     Rc,
-    /// Unreliable connection.
+    /// Unreliable connection: what gets lost stays lost, and the sender is not told.
     Uc,
-    /// Unreliable datagram.
+    /// Unreliable datagram: each request names its destination, and is one packet.
     Ud,
     /// Raw packets.
     RawPacket,
@@ -113,7 +114,8 @@ pub struct QpInitAttr<'a> {
     /// with 128-byte completions, or an atomic's answer may lie in its completion; polling then copies it to the
     /// pieces of the request, with the checks that the device makes of their keys. Libmlx5 has that on unless told; here it is
     /// off unless asked for, as the processor copies and each queue keeps its scatter lists twice. On a device without
-    /// (`sctr_data_cqe`) the flag has no effect. Messages that an SRQ's request takes never lie in completions.
+    /// (`sctr_data_cqe`) and for datagrams, which have a header in front, the flag has no effect. Messages that an SRQ's request
+    /// takes never lie in completions.
     pub create_flags: QpCreateFlags,
 }
 
@@ -142,6 +144,8 @@ pub struct QpAttr {
     pub cur_qp_state: QpState,
     /// Largest packet payload.
     pub path_mtu: Mtu,
+    /// Q_Key: datagrams without it are dropped.
+    pub qkey: u32,
     /// First packet number expected, 24 bits.
     pub rq_psn: u32,
     /// First packet number sent, 24 bits.
@@ -170,38 +174,4 @@ pub struct QpAttr {
     pub retry_cnt: u8,
     /// Retries when the peer has no receive posted, 0 to 7; 7 is for ever.
     pub rnr_retry: u8,
-}
-
-/// The path to a peer (`struct ibv_ah_attr`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AhAttr {
-    /// Global route; needed on Ethernet.
-    pub grh: Option<GlobalRoute>,
-    /// Destination LID, on InfiniBand.
-    pub dlid: u16,
-    /// Service level, 0 to 15; on Ethernet the priority, 0 to 7.
-    pub sl: u8,
-    /// Path bits of the source LID, 7 bits, on InfiniBand.
-    pub src_path_bits: u8,
-    /// Limit of the rate, as in PRM `ads.stat_rate`; 0 for none.
-    pub static_rate: u8,
-    /// Port, from 1 on.
-    pub port_num: u8,
-    /// Destination MAC address, on Ethernet. (The verbs leave it to the kernel, which resolves it; here nobody does.)
-    pub dmac: [u8; 6],
-}
-
-/// The global part of a path (`struct ibv_global_route`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GlobalRoute {
-    /// Destination address (GID), most significant byte first.
-    pub dgid: [u8; 16],
-    /// Flow label, 20 bits.
-    pub flow_label: u32,
-    /// Index of the source address in the port's GID table.
-    pub sgid_index: u8,
-    /// Hops that the packets may take.
-    pub hop_limit: u8,
-    /// Traffic class.
-    pub traffic_class: u8,
 }

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 
+use mlx5_hw::be::Be32;
 use mlx5_hw::cmd::CreateQp;
 use mlx5_hw::dbrec;
 use mlx5_hw::qpc::{CsReq, CsRes, PmState, Qpc, RqType, ServiceType, TsFormat};
@@ -31,16 +32,14 @@ impl Pd {
     /// least what was asked for.
     ///
     /// # Errors
-    /// `Unsupported` (EOPNOTSUPP) for a transport other than reliable connection and for `create_flags` that are not built;
+    /// `Unsupported` (EOPNOTSUPP) for raw packets and for `create_flags` that are not built;
     /// `Invalid` (EINVAL) for sizes beyond the device's, for CQs and an SRQ of another device, for two CQs of which one reports real time
     /// and the other device clock ticks, and for `create_flags` that are unknown, are for raw packets, or exclude each other;
     /// `Unsupported` for device clock ticks on a device that stamps with real time only; `NoMemory` (ENOMEM); what the device
     /// answers.
     pub fn create_qp(&self, attr: &mut QpInitAttr<'_>) -> Result<Qp, Error> {
         let dev = self.shared().dev();
-        if attr.qp_type != QpType::Rc {
-            return Err(Error::Unsupported { what: "transports other than reliable connection" });
-        }
+        let service = service(attr.qp_type)?;
         let (send_cq, recv_cq) = (attr.send_cq.shared(), attr.recv_cq.shared());
         if !send_cq.is_of(dev) || !recv_cq.is_of(dev) {
             return invalid("a CQ of another device");
@@ -53,8 +52,9 @@ impl Pd {
         let limits = Limits::of(dev);
         let ts_format = ts_format([send_cq.time_stamps(), recv_cq.time_stamps()], CqLimits::of(dev).free_running)?;
         let own_recv = if srq.is_some() { QpCap { max_recv_wr: 0, max_recv_sge: 0, ..attr.cap } } else { attr.cap };
-        let geometry = Geometry::of(&own_recv, &limits)?;
+        let geometry = Geometry::of(&own_recv, attr.qp_type, &limits)?;
         let scatter = self.scatters(attr);
+        let answers = scatter && attr.qp_type == QpType::Rc;
         // Indices of queue pairs that are gone come back first.
         send_cq.rows().reclaim();
         recv_cq.rows().reclaim();
@@ -62,7 +62,7 @@ impl Pd {
             index: UserIndex::take(dev.numbers().indices())?,
             pd: self.pdn(),
             copies: Gate::default(),
-            send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks, scatter.then(|| geometry.send_lists())),
+            send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks, answers.then(|| geometry.send_lists())),
             recv: Outstanding::new(recv_cq.cqn(), geometry.rq_entries, scatter.then(|| geometry.receive_lists())),
             srq: srq.map(|srq| srq.work().clone()),
         });
@@ -71,11 +71,12 @@ impl Pd {
         }
         let bytes = geometry.queue_bytes();
         let mut mem = dev.alloc_dma(bytes, dbrec::BYTES)?;
-        let qpn = self.lend_and_create(attr, &geometry, ts_format, &work, &mut mem)?;
+        let qpn = self.lend_and_create(attr, &geometry, (service, ts_format), &work, &mut mem)?;
         let mut qp = Qp {
             member: self.join(),
             qpn,
             ticket: dev.register(Kind::Qp, qpn, attr.qp_context),
+            qp_type: attr.qp_type,
             state: QpState::Reset,
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),
@@ -84,7 +85,7 @@ impl Pd {
             mem,
             geometry,
             sq_sig_all: attr.sq_sig_all,
-            answer_in_cqe: if scatter { attr.send_cq.cqe_size() / 2 } else { 0 },
+            answer_in_cqe: if answers { attr.send_cq.cqe_size() / 2 } else { 0 },
             atomics: limits.atomic_cap != AtomicCap::None,
             context: attr.qp_context,
             sq_posted: 0,
@@ -104,9 +105,10 @@ impl Pd {
         Ok(qp)
     }
 
-    /// Whether data may lie in completions of the queue pair. A device that has it not is no error, as in Linux.
+    /// Whether data may lie in completions of the queue pair. A device that has it not is no error, nor is a transport, as in
+    /// Linux.
     fn scatters(&self, attr: &QpInitAttr<'_>) -> bool {
-        let able = self.shared().dev().caps().general.sctr_data_cqe();
+        let able = self.shared().dev().caps().general.sctr_data_cqe() && attr.qp_type != QpType::Ud;
         able && attr.create_flags.contains(QpCreateFlags::ALLOW_SCATTER_TO_CQE)
     }
 
@@ -114,12 +116,12 @@ impl Pd {
         &self,
         attr: &QpInitAttr<'_>,
         geometry: &Geometry,
-        ts_format: TsFormat,
+        kind: (ServiceType, TsFormat),
         work: &Arc<QpWork>,
         mem: &mut DmaRegion,
     ) -> Result<u32, Error> {
         mem.lend("queue pair");
-        let created = self.create_on_device(attr, geometry, ts_format, work.index.get(), mem);
+        let created = self.create_on_device(attr, geometry, kind, work.index.get(), mem);
         match created {
             Err(error) if error.refused() => mem.reclaim(),
             // The device may have made a queue pair with this index: nobody else may get it.
@@ -133,7 +135,7 @@ impl Pd {
         &self,
         attr: &QpInitAttr<'_>,
         geometry: &Geometry,
-        ts_format: TsFormat,
+        (service, ts_format): (ServiceType, TsFormat),
         user_index: u32,
         mem: &DmaRegion,
     ) -> Result<u32, Error> {
@@ -141,7 +143,7 @@ impl Pd {
         let bytes = geometry.queue_bytes();
         let pages = pages_of::list(mem.iova(), bytes);
         let mut qpc = Qpc::new()
-            .with_st(ServiceType::RC.0.into())
+            .with_st(service.0.into())
             .with_pm_state(PmState::MIGRATED.0.into())
             .with_pd(self.pdn())
             .with_uar_page(dev.uar_page())
@@ -154,10 +156,12 @@ impl Pd {
         if self.scatters(attr) {
             let wide = |cq: &Cq| cq.cqe_size() == 128;
             let res = if wide(attr.recv_cq) { CsRes::UP_TO_64B } else { CsRes::UP_TO_32B };
-            let req = if wide(attr.send_cq) { CsReq::UP_TO_64B } else { CsReq::UP_TO_32B };
-            qpc = qpc.with_cs_req(req.0.into());
             if attr.srq.is_none() {
-                qpc = qpc.with_cs_res(res.0.into());
+                qpc.set_cs_res(res.0.into());
+            }
+            if service == ServiceType::RC {
+                let req = if wide(attr.send_cq) { CsReq::UP_TO_64B } else { CsReq::UP_TO_32B };
+                qpc.set_cs_req(req.0.into());
             }
         }
         match geometry.sq_blocks {
@@ -176,6 +180,16 @@ impl Pd {
             }
         }
         dev.exec(&CreateQp { qpc, pas: &pages.addresses })
+    }
+}
+
+/// The device's name for a transport.
+fn service(qp_type: QpType) -> Result<ServiceType, Error> {
+    match qp_type {
+        QpType::Rc => Ok(ServiceType::RC),
+        QpType::Uc => Ok(ServiceType::UC),
+        QpType::Ud => Ok(ServiceType::UD),
+        QpType::RawPacket => Err(Error::Unsupported { what: "queue pairs for raw packets" }),
     }
 }
 
@@ -225,10 +239,10 @@ impl Qp {
 
 impl Geometry {
     /// Rounds sizes up and checks them, as libmlx5 does.
-    fn of(cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
+    fn of(cap: &QpCap, qp_type: QpType, limits: &Limits) -> Result<Self, Error> {
         let none = Self { rq_stride: 0, rq_entries: 0, sq_blocks: 0, cap: QpCap::default() };
         let with_rq = if cap.max_recv_wr == 0 { none } else { none.receive_queue(cap, limits)? };
-        let both = if cap.max_send_wr == 0 { with_rq } else { with_rq.send_queue(cap, limits)? };
+        let both = if cap.max_send_wr == 0 { with_rq } else { with_rq.send_queue(cap, overhead(qp_type), limits)? };
         if both.queue_bytes() == 0 {
             return invalid("max_send_wr and max_recv_wr are both 0");
         }
@@ -260,14 +274,14 @@ impl Geometry {
         Ok(self)
     }
 
-    fn send_queue(mut self, cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
+    fn send_queue(mut self, cap: &QpCap, overhead: u64, limits: &Limits) -> Result<Self, Error> {
         let most = u64::from(limits.max_wqe_sz_sq);
         let inline = match cap.max_inline_data {
             0 => 0,
             n => (u64::from(n) + wqe::InlineSeg::BYTES as u64).next_multiple_of(SEGMENT as u64),
         };
         let data = inline.max(u64::from(cap.max_send_sge) * SEGMENT as u64);
-        let wqe = ATOMIC.max(OVERHEAD + data);
+        let wqe = ATOMIC.max(overhead + data);
         if wqe > most || cap.max_inline_data > wqe::INLINE_MAX {
             return invalid("max_send_sge or max_inline_data is more than the device's");
         }
@@ -276,7 +290,7 @@ impl Geometry {
         if blocks > 1 << limits.log_max_qp_sz {
             return invalid("max_send_wr is more than the device's");
         }
-        let room = ((blocks_each * BASIC_BLOCK as u64).min(most) - OVERHEAD) as u32;
+        let room = ((blocks_each * BASIC_BLOCK as u64).min(most) - overhead) as u32;
         self.sq_blocks = blocks as u32;
         self.cap.max_send_wr = (blocks / blocks_each) as u32;
         self.cap.max_send_sge = room / SEGMENT as u32;
@@ -285,8 +299,14 @@ impl Geometry {
     }
 }
 
-/// Bytes of a send WQE before its data: control segment and remote address segment.
-const OVERHEAD: u64 = 2 * SEGMENT as u64;
+/// Bytes of a send WQE before its data: control segment and remote address segment, or datagram segment.
+fn overhead(qp_type: QpType) -> u64 {
+    match qp_type {
+        QpType::Ud => (SEGMENT + size_of::<[Be32; wqe::AV_WORDS]>()) as u64,
+        _ => 2 * SEGMENT as u64,
+    }
+}
+
 /// Bytes of an atomic's WQE: control, remote address, operands and the one piece of memory that it may name. A basic block:
 /// whatever else was asked for, it fits. (libmlx5 adds the operands to every request's size.)
 const ATOMIC: u64 = 4 * SEGMENT as u64;
@@ -343,7 +363,7 @@ mod tests {
             cap(0, 9, 0, 5, 0),
             cap(8, 8, 61, 32, 900),
         ] {
-            let g = Geometry::of(&asked, &LIMITS).unwrap();
+            let g = Geometry::of(&asked, QpType::Rc, &LIMITS).unwrap();
             assert!(g.cap.max_send_wr >= asked.max_send_wr && g.cap.max_recv_wr >= asked.max_recv_wr, "{asked:?}");
             if asked.max_send_wr != 0 {
                 assert!(g.cap.max_send_sge >= asked.max_send_sge && g.cap.max_inline_data >= asked.max_inline_data);
@@ -363,7 +383,7 @@ mod tests {
     fn small_limits_promise_no_more_than_fits() {
         for bytes in (0..=1008).step_by(SEGMENT) {
             let limits = Limits { max_wqe_sz_sq: bytes, max_wqe_sz_rq: bytes, ..LIMITS };
-            let Ok(g) = Geometry::of(&cap(4, 0, 0, 0, 0), &limits) else {
+            let Ok(g) = Geometry::of(&cap(4, 0, 0, 0, 0), QpType::Rc, &limits) else {
                 assert!(bytes < 64, "{bytes}");
                 continue;
             };
@@ -385,7 +405,7 @@ mod tests {
             cap(1, 1, 1, 1, 1024),
             cap(1, 1, 1, 1, u32::MAX),
         ] {
-            assert_eq!(Geometry::of(&asked, &LIMITS).map_err(Error::errno).err(), Some(22), "{asked:?}");
+            assert_eq!(Geometry::of(&asked, QpType::Rc, &LIMITS).map_err(Error::errno).err(), Some(22), "{asked:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Queue pairs: reliable connections.
+//! Queue pairs: connections, reliable and not, and datagrams.
 
 mod attr;
 mod create;
@@ -14,11 +14,11 @@ use core::fmt;
 use mlx5_hw::cmd::{DestroyQp, Qp2Rst, QueryQp};
 use mlx5_hw::dbrec::QpDbRec;
 
-pub use attr::{AhAttr, GlobalRoute, Mtu, QpAttr, QpCap, QpInitAttr, QpState, QpType};
+pub use attr::{Mtu, QpAttr, QpCap, QpInitAttr, QpState, QpType};
 pub use modify::ExclusiveCqs;
 pub use post::PostError;
 pub(crate) use work::{QpWork, UserIndices};
-pub use wr::{RecvWr, Remote, SendWr, Sge, WrOpcode};
+pub use wr::{RecvWr, Remote, SendWr, Sge, UdAddress, WrOpcode};
 
 use crate::cq::Shared as CqShared;
 use crate::device::{DeviceInner, Patience};
@@ -41,7 +41,7 @@ struct Geometry {
     cap: QpCap,
 }
 
-/// A reliable connection (`ibv_create_qp(3)`).
+/// A queue pair (`ibv_create_qp(3)`).
 ///
 /// Posting takes it exclusively, so it needs no lock; another thread may poll its CQs meanwhile. Dropping it is the same
 /// as [`destroy`](Self::destroy), except that errors are not told.
@@ -50,6 +50,7 @@ pub struct Qp {
     qpn: u32,
     /// Its entry among the objects that events may be about.
     ticket: Ticket,
+    qp_type: QpType,
     state: QpState,
     send_cq: Arc<CqShared>,
     recv_cq: Arc<CqShared>,
@@ -84,6 +85,11 @@ impl Qp {
     /// State as far as the driver has moved it. The device moves a queue pair to the error state by itself: [`query`](Self::query) asks.
     pub fn state(&self) -> QpState {
         self.state
+    }
+
+    /// Its transport.
+    pub fn qp_type(&self) -> QpType {
+        self.qp_type
     }
 
     /// The context given at creation.
@@ -172,6 +178,7 @@ impl fmt::Debug for Qp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Qp")
             .field("qp_num", &self.qpn)
+            .field("qp_type", &self.qp_type)
             .field("state", &self.state)
             .field("cap", &self.geometry.cap)
             .finish_non_exhaustive()

@@ -5,7 +5,8 @@ use alloc::sync::Arc;
 use mlx5_hw::cmd::{Init2Rtr, Qp2Err, Qp2Rst, Rst2Init, Rtr2Rts};
 use mlx5_hw::qpc::{Ads, AtomicMode, OptParam, PmState, Qpc};
 
-use super::{AhAttr, Qp, QpAttr, QpState};
+use super::{Mtu, Qp, QpAttr, QpState, QpType};
+use crate::ah::udp_source_port;
 use crate::cq::{Cq, Shared as CqShared};
 use crate::error::Error;
 use crate::flags::{AccessFlags, QpAttrMask};
@@ -13,6 +14,9 @@ use crate::limits::Limits;
 
 /// `log2` of the packets between two requests for an acknowledge, as Linux sets it.
 const LOG_ACK_REQ_FREQ: u32 = 8;
+
+/// `log2` of the largest datagram, as Linux sets it.
+const LOG_DATAGRAM: u32 = 12;
 
 /// The CQs of a queue pair that is reset, for which nobody else may poll them meanwhile.
 pub enum ExclusiveCqs<'a> {
@@ -31,20 +35,25 @@ const fn invalid<T>(what: &'static str) -> Result<T, Error> {
     Err(Error::Invalid { what })
 }
 
-/// Required and optional attributes of a transition of a reliable connection, besides `STATE` (`ibv_modify_qp(3)`).
-fn attributes(from: QpState, to: QpState) -> Result<(QpAttrMask, QpAttrMask), Error> {
+/// Required and optional attributes of a transition, besides `STATE` (`ibv_modify_qp(3)`; what is optional is what Linux takes).
+fn attributes(qp_type: QpType, from: QpState, to: QpState) -> Result<(QpAttrMask, QpAttrMask), Error> {
     use QpAttrMask as M;
     use QpState::{Err as Error_, Init, Reset, Rtr, Rts, Sqd, Sqe};
+    let (rc, ud) = (qp_type == QpType::Rc, qp_type == QpType::Ud);
+    let of_rc = |mask| if rc { mask } else { M::empty() };
     match (from, to) {
         (_, Reset) => invalid("the reset needs the CQs exclusively: Qp::reset"),
+        (Reset, Init) if ud => Ok((M::PKEY_INDEX | M::PORT | M::QKEY, M::empty())),
         (Reset, Init) => Ok((M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS, M::empty())),
+        (Init, Rtr) if ud => Ok((M::empty(), M::PKEY_INDEX | M::QKEY)),
         (Init, Rtr) => Ok((
-            M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER,
+            M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN | of_rc(M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER),
             M::ACCESS_FLAGS | M::PKEY_INDEX | M::ALT_PATH,
         )),
+        (Rtr, Rts) if ud => Ok((M::SQ_PSN, M::CUR_STATE | M::QKEY)),
         (Rtr, Rts) => Ok((
-            M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN | M::MAX_QP_RD_ATOMIC,
-            M::CUR_STATE | M::ACCESS_FLAGS | M::MIN_RNR_TIMER | M::ALT_PATH | M::PATH_MIG_STATE,
+            M::SQ_PSN | of_rc(M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC),
+            M::CUR_STATE | M::ACCESS_FLAGS | M::ALT_PATH | M::PATH_MIG_STATE | of_rc(M::MIN_RNR_TIMER),
         )),
         (Init | Rtr | Rts | Sqd | Sqe | Error_, Error_) => Ok((M::empty(), M::empty())),
         (Init, Init) | (Rts, Rts | Sqd) | (Sqd, Rts | Sqd) | (Sqe, Rts) => {
@@ -71,7 +80,7 @@ impl Qp {
         }
         self.check_alive()?;
         let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { self.state };
-        let (required, optional) = attributes(self.state, to)?;
+        let (required, optional) = attributes(self.qp_type, self.state, to)?;
         let given = mask - QpAttrMask::STATE;
         if !given.contains(required) {
             return invalid("a required attribute is missing from attr_mask");
@@ -99,47 +108,55 @@ impl Qp {
 
     fn transition(&self, attr: &QpAttr, given: QpAttrMask, to: QpState) -> Result<(), Error> {
         let (dev, qpn) = (self.dev(), self.qpn);
-        let limits = Limits::of(dev);
-        let mut opt_param_mask = 0;
-        let mut qpc = base(access_in_force(attr), limits.atomic_mode)?;
-        if given.intersects(QpAttrMask::ACCESS_FLAGS | QpAttrMask::MAX_DEST_RD_ATOMIC) {
-            opt_param_mask |= OptParam::RRE.0 | OptParam::RWE.0 | OptParam::RAE.0;
-        }
+        let (qpc, opt_param_mask) = match self.qp_type {
+            QpType::Ud => datagrams(attr, given, to),
+            _ => self.connection(attr, given, to)?,
+        };
         match to {
-            QpState::Init => {
-                let ads = Ads::new().with_pkey_index(attr.pkey_index.into()).with_vhca_port_num(attr.port_num.into());
-                dev.exec(&Rst2Init { qpn, opt_param_mask: 0, qpc: qpc.with_primary_address_path(ads) })
-            }
+            // All that this transition takes is told, and nothing is optional.
+            QpState::Init => dev.exec(&Rst2Init { qpn, opt_param_mask: 0, qpc }),
+            QpState::Rtr => dev.exec(&Init2Rtr { qpn, opt_param_mask, qpc }),
+            QpState::Rts => dev.exec(&Rtr2Rts { qpn, opt_param_mask, qpc }),
+            _ => dev.exec(&Qp2Err { qpn }),
+        }
+    }
+
+    /// Context of a connection's transition, and which of its optional parameters count.
+    fn connection(&self, attr: &QpAttr, given: QpAttrMask, to: QpState) -> Result<(Qpc, u32), Error> {
+        let (limits, reliable) = (Limits::of(self.dev()), self.qp_type == QpType::Rc);
+        let mut optional = optional(given);
+        if given.intersects(QpAttrMask::ACCESS_FLAGS | QpAttrMask::MAX_DEST_RD_ATOMIC) {
+            optional |= if reliable { OptParam::RRE.0 | OptParam::RWE.0 | OptParam::RAE.0 } else { OptParam::RWE.0 };
+        }
+        let mut qpc = base(access_in_force(attr), limits.atomic_mode)?;
+        match to {
+            QpState::Init => qpc.set_primary_address_path(port(attr)),
             QpState::Rtr => {
-                if given.contains(QpAttrMask::PKEY_INDEX) {
-                    opt_param_mask |= OptParam::PKEY_INDEX.0;
-                }
-                let qpc = qpc
+                qpc = qpc
                     .with_mtu(attr.path_mtu as u32)
                     .with_log_msg_max(limits.log_max_msg)
                     .with_remote_qpn(attr.dest_qp_num)
                     .with_next_rcv_psn(attr.rq_psn)
                     .with_min_rnr_nak(attr.min_rnr_timer.into())
                     .with_log_rra_max(log_ceil(attr.max_dest_rd_atomic))
-                    .with_primary_address_path(path(attr, qpn, limits.ethernet));
-                dev.exec(&Init2Rtr { qpn, opt_param_mask, qpc })
+                    .with_primary_address_path(path(attr, self.qpn, limits.ethernet));
             }
             QpState::Rts => {
                 if given.contains(QpAttrMask::MIN_RNR_TIMER) {
-                    opt_param_mask |= OptParam::RNR_TIMEOUT.0;
+                    optional |= OptParam::RNR_TIMEOUT.0;
                     qpc.set_min_rnr_nak(attr.min_rnr_timer.into());
                 }
-                let ads = path(attr, qpn, limits.ethernet).with_ack_timeout(attr.timeout.into());
-                let qpc = qpc
+                let ads = path(attr, self.qpn, limits.ethernet).with_ack_timeout(attr.timeout.into());
+                qpc = qpc
                     .with_next_send_psn(attr.sq_psn)
                     .with_retry_count(attr.retry_cnt.into())
                     .with_rnr_retry(attr.rnr_retry.into())
                     .with_log_sra_max(log_floor(attr.max_rd_atomic))
                     .with_primary_address_path(ads);
-                dev.exec(&Rtr2Rts { qpn, opt_param_mask, qpc })
             }
-            _ => dev.exec(&Qp2Err { qpn }),
+            _ => {}
         }
+        Ok((qpc, optional))
     }
 
     /// Moves to [`Reset`](QpState::Reset) (`ibv_modify_qp(3)`): ends everything that is outstanding, without completions, and
@@ -190,7 +207,7 @@ fn merge(old: &QpAttr, new: &QpAttr, mask: QpAttrMask) -> QpAttr {
         STATE => qp_state, ACCESS_FLAGS => qp_access_flags, PKEY_INDEX => pkey_index, PORT => port_num, AV => ah_attr,
         PATH_MTU => path_mtu, TIMEOUT => timeout, RETRY_CNT => retry_cnt, RNR_RETRY => rnr_retry, RQ_PSN => rq_psn,
         MAX_QP_RD_ATOMIC => max_rd_atomic, MIN_RNR_TIMER => min_rnr_timer, SQ_PSN => sq_psn,
-        MAX_DEST_RD_ATOMIC => max_dest_rd_atomic, DEST_QPN => dest_qp_num,
+        MAX_DEST_RD_ATOMIC => max_dest_rd_atomic, DEST_QPN => dest_qp_num, QKEY => qkey,
     );
     out
 }
@@ -203,7 +220,33 @@ fn access_in_force(attr: &QpAttr) -> AccessFlags {
     }
 }
 
-/// What each transition's context says: how to run, and what the peer may do.
+/// The optional parameters that all transports have.
+fn optional(given: QpAttrMask) -> u32 {
+    let when = |mask, param: OptParam| if given.contains(mask) { param.0 } else { 0 };
+    when(QpAttrMask::PKEY_INDEX, OptParam::PKEY_INDEX) | when(QpAttrMask::QKEY, OptParam::Q_KEY)
+}
+
+/// Context of a datagram queue pair's transition, and which of its optional parameters count. A datagram is one packet, of
+/// whatever size the port lets through: Linux names the largest.
+fn datagrams(attr: &QpAttr, given: QpAttrMask, to: QpState) -> (Qpc, u32) {
+    let qpc = Qpc::new().with_pm_state(PmState::MIGRATED.0.into()).with_q_key(attr.qkey);
+    let qpc = match to {
+        QpState::Init => qpc.with_primary_address_path(port(attr)),
+        QpState::Rtr => qpc
+            .with_mtu(Mtu::B4096 as u32)
+            .with_log_msg_max(LOG_DATAGRAM)
+            .with_primary_address_path(Ads::new().with_pkey_index(attr.pkey_index.into())),
+        _ => qpc.with_next_send_psn(attr.sq_psn),
+    };
+    (qpc, optional(given))
+}
+
+/// Where a queue pair's packets leave, and with which partition key.
+fn port(attr: &QpAttr) -> Ads {
+    Ads::new().with_pkey_index(attr.pkey_index.into()).with_vhca_port_num(attr.port_num.into())
+}
+
+/// What each transition's context says of a connection: how to run, and what the peer may do.
 fn base(access: AccessFlags, atomic_mode: Option<AtomicMode>) -> Result<Qpc, Error> {
     let qpc = Qpc::new()
         .with_pm_state(PmState::MIGRATED.0.into())
@@ -247,27 +290,7 @@ fn check(attr: &QpAttr, given: QpAttrMask, limits: &Limits) -> Result<(), Error>
             return invalid(what);
         }
     }
-    if given.contains(M::AV) { check_path(&attr.ah_attr, attr.port_num, limits) } else { Ok(()) }
-}
-
-fn check_path(ah: &AhAttr, port: u8, limits: &Limits) -> Result<(), Error> {
-    if ah.port_num != port {
-        return invalid("the path's port_num is not the queue pair's");
-    }
-    if ah.sl > if limits.ethernet { 7 } else { 15 } {
-        return invalid("the path's sl is out of range");
-    }
-    if ah.src_path_bits > 127 || ah.static_rate > 15 {
-        return invalid("the path's src_path_bits or static_rate is out of range");
-    }
-    match &ah.grh {
-        None if limits.ethernet => invalid("a path on Ethernet needs a global route"),
-        Some(grh) if grh.flow_label >> 20 != 0 => invalid("flow_label has more than 20 bits"),
-        Some(grh) if limits.ethernet && u32::from(grh.sgid_index) >= limits.gids => {
-            invalid("sgid_index is beyond the GID table")
-        }
-        _ => Ok(()),
-    }
+    if given.contains(M::AV) { attr.ah_attr.check(attr.port_num, limits) } else { Ok(()) }
 }
 
 /// The path as the device takes it (PRM `ads`).
@@ -288,11 +311,11 @@ fn path(attr: &QpAttr, qpn: u32, ethernet: bool) -> Ads {
         }
     }
     if ethernet {
-        let [a, b, c, d, e, f] = ah.dmac;
+        let [a, b, c, d, e, f] = ah.mac().unwrap_or_default();
         let (label, class) = ah.grh.map_or((0, 0), |grh| (grh.flow_label, grh.traffic_class));
         ads.with_rmac_47_32(u16::from_be_bytes([a, b]).into())
             .with_rmac_31_0(u32::from_be_bytes([c, d, e, f]))
-            .with_udp_sport(udp_source_port(label, qpn, attr.dest_qp_num))
+            .with_udp_sport(udp_source_port(flow(label, qpn, attr.dest_qp_num)))
             .with_eth_prio(ah.sl.into())
             .with_dscp(u32::from(class >> 2))
     } else {
@@ -303,16 +326,14 @@ fn path(attr: &QpAttr, qpn: u32, ethernet: bool) -> Ads {
     }
 }
 
-/// The UDP source port of a connection, in the dynamic range 0xc000 to 0xffff: both ends of a flow label or, without one, of
-/// the two queue pair numbers, so that flows spread over the network's paths.
-fn udp_source_port(flow_label: u32, local: u32, remote: u32) -> u32 {
-    let label = if flow_label != 0 {
-        flow_label
-    } else {
-        let product = u64::from(local) * u64::from(remote);
-        (product ^ product >> 20 ^ product >> 40) as u32 & 0xf_ffff
-    };
-    0xc000 | ((label ^ label >> 14) & 0x3fff)
+/// What stands for the flow of a connection: its flow label or, without one, the two queue pair numbers, of which both ends
+/// make the same.
+fn flow(flow_label: u32, local: u32, remote: u32) -> u32 {
+    if flow_label != 0 {
+        return flow_label;
+    }
+    let product = u64::from(local) * u64::from(remote);
+    (product ^ product >> 20 ^ product >> 40) as u32 & 0xf_ffff
 }
 
 /// `log2`, rounded up, so that the peer can have as many requests outstanding as it was promised; 0 for 0.
@@ -342,10 +363,9 @@ mod tests {
     #[test]
     fn source_ports_are_dynamic_ports() {
         for (label, local, remote) in [(0, 0, 0), (0, 0xff_ffff, 0xff_ffff), (0xf_ffff, 1, 2), (0, 0x4d, 0x4e)] {
-            let port = udp_source_port(label, local, remote);
+            let port = udp_source_port(flow(label, local, remote));
             assert!((0xc000..=0xffff).contains(&port), "{port:#x}");
         }
-        assert_eq!(udp_source_port(0x4001, 0, 0), 0xc000, "the upper six bits are folded in");
-        assert_eq!(udp_source_port(0, 0x4d, 0x4e), udp_source_port(0, 0x4e, 0x4d), "both ends agree");
+        assert_eq!(flow(0, 0x4d, 0x4e), flow(0, 0x4e, 0x4d), "both ends agree");
     }
 }

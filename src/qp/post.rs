@@ -12,8 +12,8 @@ use mlx5_hw::be::Be32;
 use mlx5_hw::uar;
 use mlx5_hw::wqe::{self, BASIC_BLOCK, FmCeSe, SEGMENT};
 
-use super::wr::{Parts, RecvWr, SendWr, Sge};
-use super::{Qp, QpState};
+use super::wr::{Parts, RecvWr, SendWr, Sge, UdAddress};
+use super::{Qp, QpState, QpType};
 use crate::error::Error;
 use crate::flags::SendFlags;
 
@@ -66,7 +66,9 @@ impl Qp {
     /// # Errors
     /// The first request that cannot be posted, and why; the ones before it are posted. `NoMemory` (ENOMEM) when the queue is
     /// full; `Invalid` (EINVAL) for unknown flags, more pieces or inlined bytes than the queue pair was created for, a piece
-    /// of 2^31 bytes or more, payload in the wrong field, an RDMA read or atomic that is inlined, an atomic whose list is not
+    /// of 2^31 bytes or more, an operation that the transport does not have (`ibv_post_send(3)`), a datagram without a destination,
+    /// one to a queue pair number of more than 24 bits or with an address handle of another protection domain, a destination on a
+    /// connection, payload in the wrong field, an RDMA read or atomic that is inlined, an atomic whose list is not
     /// one piece of 8 bytes (libmlx5 would write 8 bytes to a shorter one), and in a state other than Rts and Err;
     /// `Unsupported` (EOPNOTSUPP) for atomics on a device without. Keys, addresses and what the peer allows are checked by the
     /// devices: such a request is posted, and its completion tells. With data in completions
@@ -121,7 +123,10 @@ impl Qp {
         at.skip(SEGMENT / 4);
         let parts = wr.opcode.parts();
         let inlined = wr.send_flags.contains(SendFlags::INLINE);
-        let ds = 1 + at.operands(&parts) + if inlined { at.inline(wr.inline_data) } else { at.list(wr.sg_list) };
+        let ds = 1
+            + at.datagram(wr.ud.as_ref())
+            + at.operands(&parts)
+            + if inlined { at.inline(wr.inline_data) } else { at.list(wr.sg_list) };
         let signalled = self.sq_sig_all || wr.send_flags.contains(SendFlags::SIGNALED);
         let fenced = wr.send_flags.contains(SendFlags::FENCE);
         let solicited = wr.send_flags.contains(SendFlags::SOLICITED);
@@ -136,6 +141,10 @@ impl Qp {
 
     fn check_send(&self, wr: &SendWr<'_>) -> Result<(), Error> {
         let cap = &self.geometry.cap;
+        if !wr.opcode.is_of(self.qp_type) {
+            return invalid("the queue pair's transport has no such operation");
+        }
+        self.check_destination(wr)?;
         if !SendFlags::all().contains(wr.send_flags) {
             return invalid("unknown bit in send_flags");
         }
@@ -158,6 +167,19 @@ impl Qp {
             check_list(wr.sg_list, cap.max_send_sge)?;
         }
         if wr.opcode.reads() { self.check_answer(wr) } else { Ok(()) }
+    }
+
+    /// Datagrams, and nothing else, say where they go.
+    #[inline]
+    fn check_destination(&self, wr: &SendWr<'_>) -> Result<(), Error> {
+        match &wr.ud {
+            None if self.qp_type != QpType::Ud => Ok(()),
+            None => invalid("a datagram needs its destination, ud"),
+            Some(_) if self.qp_type != QpType::Ud => invalid("ud is for datagrams"),
+            Some(to) if to.remote_qpn >> 24 != 0 => invalid("remote_qpn has more than 24 bits"),
+            Some(to) if !to.ah.is_with(&self.member) => invalid("the address handle is of another protection domain"),
+            Some(_) => Ok(()),
+        }
     }
 
     /// An answer that lies in the completion is lost without one.
@@ -238,7 +260,15 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes what lies between the control segment and the data; the number of segments.
+    /// Writes where a datagram goes; the number of segments.
+    #[inline]
+    fn datagram(&mut self, to: Option<&UdAddress<'_>>) -> usize {
+        let Some(to) = to else { return 0 };
+        self.put(&wqe::datagram(to.ah.av(), to.remote_qpn, to.remote_qkey));
+        wqe::AV_WORDS / (SEGMENT / 4)
+    }
+
+    /// Writes what lies between the control segment and the data of an operation on the peer's memory; the number of segments.
     #[inline]
     fn operands(&mut self, parts: &Parts) -> usize {
         if let Some(remote) = parts.remote {

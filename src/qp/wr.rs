@@ -3,6 +3,8 @@
 use mlx5_hw::be::Be32;
 use mlx5_hw::wqe::WqeOpcode;
 
+use super::QpType;
+use crate::ah::Ah;
 use crate::flags::SendFlags;
 
 /// A piece of registered memory (`struct ibv_sge`).
@@ -23,6 +25,17 @@ pub struct Remote {
     pub addr: u64,
     /// The peer's key for the region.
     pub rkey: u32,
+}
+
+/// Where a datagram goes (`wr.ud` of `struct ibv_send_wr`).
+#[derive(Clone, Copy, Debug)]
+pub struct UdAddress<'a> {
+    /// The way there; of the queue pair's protection domain.
+    pub ah: &'a Ah,
+    /// Number of the destination's queue pair, 24 bits.
+    pub remote_qpn: u32,
+    /// Q_Key of the destination's queue pair. With the top bit set the sender's own is sent instead.
+    pub remote_qkey: u32,
 }
 
 /// What a send request does (`enum ibv_wr_opcode`), with what only this operation needs.
@@ -120,6 +133,19 @@ impl WrOpcode {
         matches!(self, Self::RdmaRead { .. }) || self.is_atomic()
     }
 
+    /// Whether a transport has it (`ibv_post_send(3)`).
+    pub(super) const fn is_of(&self, qp_type: QpType) -> bool {
+        match self {
+            Self::Send | Self::SendWithImm { .. } => true,
+            Self::RdmaWrite { .. } | Self::RdmaWriteWithImm { .. } | Self::SendWithInv { .. } => {
+                matches!(qp_type, QpType::Rc | QpType::Uc)
+            }
+            Self::RdmaRead { .. } | Self::AtomicCmpAndSwp { .. } | Self::AtomicFetchAndAdd { .. } => {
+                matches!(qp_type, QpType::Rc)
+            }
+        }
+    }
+
     pub(super) const fn is_atomic(&self) -> bool {
         matches!(self, Self::AtomicCmpAndSwp { .. } | Self::AtomicFetchAndAdd { .. })
     }
@@ -176,6 +202,8 @@ pub struct SendWr<'a> {
     pub opcode: WrOpcode,
     /// How to do it.
     pub send_flags: SendFlags,
+    /// Where to, of a datagram; `None` on connections.
+    pub ud: Option<UdAddress<'a>>,
 }
 
 /// A receive request (`struct ibv_recv_wr`; `ibv_post_recv(3)`).

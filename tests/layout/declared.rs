@@ -95,7 +95,7 @@ structures! {
     qpc: Ads, Qpc, CqeErrorSyndrome, QpContextExtension, QpcExtensionAndPasListIn;
     rmpc: Wq, Rmpc;
     roce_address: RoceAddrLayout;
-    wqe: CtrlSeg, RaddrSeg, DataSeg, InlineSeg, AtomicSeg, SrqNextSeg;
+    wqe: CtrlSeg, RaddrSeg, DataSeg, InlineSeg, AtomicSeg, SrqNextSeg, Av;
 }
 
 numbers! {

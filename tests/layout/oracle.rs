@@ -35,7 +35,7 @@ const SAME_BYTES: &[(&str, &str, Renamed)] = &[
 ];
 
 /// A structure that stands in the headers only as a member of another: name, and where it is found.
-const MEMBERS: &[(&str, &str, &str)] = &[("event_data", "eqe", "event_data")];
+const MEMBERS: &[(&str, &str, &str)] = &[("event_data", "eqe", "event_data"), ("wqe_av", "wqe_datagram_seg", "av")];
 
 /// Whether a structure's rows are cut out of another's.
 pub fn is_member(structure: &str) -> bool {

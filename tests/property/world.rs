@@ -47,7 +47,7 @@ impl Prepared {
             send_flags |= SendFlags::INLINE;
         }
         let Self { wr_id, list, inline, opcode, .. } = self;
-        SendWr { wr_id: *wr_id, sg_list: list, inline_data: inline, opcode: *opcode, send_flags }
+        SendWr { wr_id: *wr_id, sg_list: list, inline_data: inline, opcode: *opcode, send_flags, ud: None }
     }
 }
 

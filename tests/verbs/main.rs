@@ -30,4 +30,7 @@ mod srq;
 mod srq_left;
 mod support;
 mod threads;
+mod uc;
+mod ud;
+mod ud_ah;
 mod wqe_bytes;

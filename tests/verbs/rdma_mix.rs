@@ -141,6 +141,7 @@ fn make(p: &mut Pair, naive: &mut Naive, wr_id: u64, wish: &Wish) {
         inline_data: if inline { &data } else { &[] },
         opcode,
         send_flags,
+        ud: None,
     };
     p.qp[0].post_send(&[wr]).unwrap();
     naive.after_read = reads || atomic;

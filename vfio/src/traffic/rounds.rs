@@ -151,6 +151,7 @@ fn post_sends(end: &mut End, messages: &[Message], plan: &Plan) -> Result<(), Po
                     WrOpcode::Send
                 },
                 send_flags: if inline { SendFlags::SIGNALED | SendFlags::INLINE } else { SendFlags::SIGNALED },
+                ud: None,
             }
         })
         .collect();
