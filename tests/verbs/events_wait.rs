@@ -4,9 +4,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use crate::events::{ETIMEDOUT, MS, SECOND, channel_pair, context, cq_on, end, pair_on_channel};
-use crate::support::{close, open, open_config};
+use crate::poll_sessions::{burst, kinds};
+use crate::support::{QP_CAP_64, close, open, open_config, pair_on};
 use mlx5::hw::eqe::CqErrorSyndrome;
-use mlx5::{DeviceConfig, Error, Failure, SendFlags};
+use mlx5::{
+    CompChannel, Cq, CqInitAttrEx, CqInitAttrMask, CreateCqFlags, Device, DeviceConfig, Error, Failure, SendFlags, Wc,
+};
 use mlx5_model::{DataFault, Effect, EventPace, Fault, Match, ModelConfig};
 
 /// A config with so many completion vectors and interrupts.
@@ -389,4 +392,52 @@ fn a_cq_in_error_is_not_waited_for() {
     assert_eq!(port.doorbells.load(Relaxed), doorbells);
     drop((cq, channel));
     close(&port, dev);
+}
+
+/// Whatever its entries are, a CQ is asked at the index up to which it was read, in the middle of a session too.
+#[test]
+fn every_kind_of_cq_wakes_its_poller_wherever_it_stopped() {
+    type Make<'a> = Box<dyn Fn(&Device, u32, &CompChannel) -> Cq + 'a>;
+    let ignoring = |dev: &Device, cqe, channel: &CompChannel| {
+        let (comp_mask, flags) = (CqInitAttrMask::FLAGS, CreateCqFlags::IGNORE_OVERRUN);
+        let attr = CqInitAttrEx { cqe, channel: Some(channel), comp_mask, flags, ..Default::default() };
+        dev.create_cq_ex(&attr).unwrap()
+    };
+    let mut makes: Vec<Make<'_>> =
+        vec![Box::new(|dev, cqe, channel| cq_on(dev, channel, cqe, 0, 0)), Box::new(ignoring)];
+    makes.extend(kinds().into_iter().map(|kind| {
+        Box::new(move |dev: &Device, cqe, on: &CompChannel| kind.create_on(dev, cqe, Some(on))) as Make<'_>
+    }));
+    for make in makes {
+        let (port, dev) = open();
+        let channel = dev.create_comp_channel();
+        let mut pair = pair_on((port, dev), 63, QP_CAP_64, |dev, cqe| make(dev, cqe, &channel));
+        let mut wcs = [Wc::default(); 64];
+        for (round, batch) in (0..).zip([1, 2, 3, 5, 8, 13, 16, 63, 64]) {
+            burst(&mut pair, 64 * round, 64);
+            for side in [0, 1] {
+                let mut left = 64;
+                while left > 0 {
+                    pair.cq[side].req_notify(false).unwrap();
+                    assert_eq!(channel.get_event(0).map(|event| event.cqn), Ok(pair.cq[side].cqn()), "{left} left");
+                    pair.cq[side].ack_events(1).unwrap();
+                    left -= pair.cq[side].poll_cq(&mut wcs[..left.min(batch)]).unwrap();
+                }
+                pair.cq[side].req_notify(false).unwrap();
+                assert_eq!(channel.try_get_event(), None, "all is polled");
+            }
+            // Both were asked, and tell of the next burst.
+            burst(&mut pair, 64 * round, 64);
+            for _ in 0..2 {
+                channel.get_event(0).unwrap();
+            }
+            pair.ack();
+            assert_eq!(channel.try_get_event(), None);
+            for side in [0, 1] {
+                assert_eq!(pair.cq[side].wait(0), Ok(()));
+                pair.poll(side, 64);
+            }
+        }
+        end(channel, pair);
+    }
 }

@@ -3,8 +3,8 @@
 use mlx5::dv::{self, CqeCompLayout, CqeCompResFormat};
 use mlx5::hw::cmd::QueryQp;
 use mlx5::{
-    AccessFlags, Cq, CqInitAttrEx, Device, DmaBuf, ExclusiveCqs, Pd, PollError, Qp, RecvWr, SendFlags, SendWr, Sge, Wc,
-    WcFlags, WcOpcode, WcStatus, WrOpcode,
+    AccessFlags, CompChannel, Cq, CqInitAttrEx, Device, DmaBuf, ExclusiveCqs, Pd, PollError, Qp, RecvWr, SendFlags,
+    SendWr, Sge, Wc, WcFlags, WcOpcode, WcStatus, WrOpcode,
 };
 
 use crate::cq_semantics::{POLL, Ring};
@@ -21,11 +21,15 @@ pub struct Kind {
 
 impl Kind {
     pub fn create(self, dev: &Device, cqe: u32) -> Cq {
+        self.create_on(dev, cqe, None)
+    }
+
+    pub fn create_on(self, dev: &Device, cqe: u32, channel: Option<&CompChannel>) -> Cq {
         let comp_mask =
             dv::CqInitAttrMask::COMPRESSED_CQE | dv::CqInitAttrMask::CQE_SIZE | dv::CqInitAttrMask::CQE_COMP_LAYOUT;
         let (cqe_comp_res_format, cqe_comp_layout, cqe_size) = (self.format, self.layout, self.cqe_size);
         let dv = dv::CqInitAttr { comp_mask, cqe_comp_res_format, cqe_comp_layout, cqe_size, ..Default::default() };
-        let attr = CqInitAttrEx { cqe, wc_flags: WcFlags::STANDARD, ..Default::default() };
+        let attr = CqInitAttrEx { cqe, channel, wc_flags: WcFlags::STANDARD, ..Default::default() };
         dev.dv_create_cq(&attr, &dv).unwrap()
     }
 }
