@@ -88,10 +88,10 @@ fn without_request<F: CqeFormat>(cqe: CqeRef<'_>) -> Taken {
     })
 }
 
-/// An entry of a queue pair that is gone. What it took from a shared receive queue comes free.
+/// An entry of a queue pair that is gone. What its receives took from a shared receive queue comes free.
 #[cold]
-fn left_behind(cqe: CqeRef<'_>, receiver: Option<&QpWork>, cqn: u32) -> Taken {
-    if let Some(srq) = receiver.filter(|queue| queue.recv.reported_by(cqn)).and_then(|queue| queue.srq.as_ref()) {
+fn left_behind(cqe: CqeRef<'_>, receiver: Option<&QpWork>) -> Taken {
+    if let Some(srq) = receiver.and_then(|queue| queue.srq.as_ref()) {
         srq.complete(cqe.wqe_counter());
     }
     Taken::Dropped
@@ -129,7 +129,7 @@ fn take<'m, F: CqeFormat>(
     let user_index = cqe.srqn_or_uidx();
     let queue = match pass.find(user_index) {
         Row::Live(queue) => queue,
-        Row::Gone(queue) => return left_behind(cqe, queue.filter(|_| receive), cqn),
+        Row::Gone(queue) => return left_behind(cqe, queue.filter(|_| receive)),
         Row::Unknown => return unknown_queue(cqe),
     };
     let work = if receive { &queue.recv } else { &queue.send };

@@ -28,6 +28,7 @@ mod resize_fail;
 mod scatter;
 mod srq;
 mod srq_left;
+mod srq_memory;
 mod support;
 mod threads;
 mod uc;
