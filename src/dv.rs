@@ -131,3 +131,45 @@ impl ResourceType {
     /// The ring of a completion queue.
     pub const CQ: Self = Self(1 << 32 | 5);
 }
+
+/// How a device's time stamps become nanoseconds since 1970 (`struct mlx5dv_clock_info`; `mlx5dv_get_clock_info(3)`), as they did
+/// when it was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockInfo {
+    /// The time of `last_cycles`, in nanoseconds.
+    pub nsec: u64,
+    /// What the counter showed then.
+    pub last_cycles: u64,
+    /// Parts of a nanosecond, 1/2^`shift` each, to add to `nsec`.
+    pub frac: u64,
+    /// Nanoseconds a tick, in parts of 1/2^`shift`.
+    pub mult: u32,
+    /// See `mult`; below 64.
+    pub shift: u32,
+    /// The bits of the counter.
+    pub mask: u64,
+}
+
+/// The time of a time stamp, in nanoseconds (`mlx5dv_ts_to_ns(3)`). One that seems to lie more than half of the counter's range ahead
+/// is taken as one of before.
+///
+/// ```
+/// # use mlx5::dv::{ClockInfo, ts_to_ns};
+/// // 156.25 MHz: 6.4 nanoseconds a tick.
+/// let info = ClockInfo { nsec: 1_000_000, last_cycles: 5, frac: 0, mult: 6_710_886, shift: 20, mask: u64::MAX >> 1 };
+/// assert_eq!((ts_to_ns(&info, 15), ts_to_ns(&info, u64::MAX >> 1)), (1_000_063, 999_962));
+/// ```
+pub fn ts_to_ns(info: &ClockInfo, device_timestamp: u64) -> u64 {
+    let ns = |ticks: u64, frac: i128| {
+        let parts = i128::from(ticks) * i128::from(info.mult) + frac;
+        parts >> info.shift.min(63)
+    };
+    let delta = device_timestamp.wrapping_sub(info.last_cycles) & info.mask;
+    let time = if delta > info.mask / 2 {
+        let before = info.last_cycles.wrapping_sub(device_timestamp) & info.mask;
+        i128::from(info.nsec) - ns(before, -i128::from(info.frac))
+    } else {
+        i128::from(info.nsec) + ns(delta, info.frac.into())
+    };
+    time.clamp(0, u64::MAX.into()) as u64
+}

@@ -55,6 +55,8 @@ pub enum Error {
     },
     /// Other objects still use this one.
     Busy,
+    /// The time of day cannot be told at the moment: another thread is at it, or the platform does not know it just now.
+    ClockBusy,
     /// Events of the CQ were taken and not acknowledged.
     UnackedEvents {
         /// How many.
@@ -162,7 +164,7 @@ impl Error {
             Self::Timeout { .. } | Self::FirmwareNotReady | Self::NoEvent | Self::Platform(PlatformError::TimedOut) => {
                 errno::ETIMEDOUT
             }
-            Self::Busy | Self::UnackedEvents { .. } => errno::EBUSY,
+            Self::Busy | Self::ClockBusy | Self::UnackedEvents { .. } => errno::EBUSY,
             Self::Invalid { .. } => errno::EINVAL,
             Self::Unsupported { .. } | Self::Platform(PlatformError::Unsupported) => errno::EOPNOTSUPP,
             Self::NotImplemented { .. } => errno::ENOSYS,
@@ -234,6 +236,7 @@ impl fmt::Display for Error {
                 write!(f, "{opcode} {fate}: {why}; {}", why.advice())
             }
             Self::NoEvent => f.write_str("no event came in time"),
+            Self::ClockBusy => f.write_str("the time of day cannot be told at the moment; try again"),
             Self::CqInError { syndrome } => write!(
                 f,
                 "the completion queue is in error ({syndrome}), nothing more is written to it; destroy it and its queue \

@@ -14,7 +14,7 @@ use crate::{
     AccessFlags, Ah, AhAttr, AsyncEvent, CompChannel, Completion, Cq, CqEvent, CqInitAttrEx, Device, DeviceAttr,
     DeviceConfig, Error, ExclusiveCqs, ModifyCqAttr, Mr, ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError,
     Poller, PortAttr, PostError, Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Srq, SrqAttr,
-    SrqAttrMask, SrqInitAttr, Wc, WcFlags,
+    SrqAttrMask, SrqInitAttr, ValuesEx, ValuesMask, Wc, WcFlags,
 };
 
 /// `ibv_open_device(3)`. Instead of a device of a list it takes the two traits of a port.
@@ -48,6 +48,14 @@ pub fn query_device(context: &Device) -> DeviceAttr {
 /// As [`Device::query_port`].
 pub fn query_port(context: &Device, port_num: u8) -> Result<PortAttr, Error> {
     context.query_port(port_num)
+}
+
+/// `ibv_query_rt_values_ex(3)`. C's `values` is the mask that is given and what is returned.
+///
+/// # Errors
+/// As [`Device::query_rt_values_ex`].
+pub fn query_rt_values_ex(context: &Device, comp_mask: ValuesMask) -> Result<ValuesEx, Error> {
+    context.query_rt_values_ex(comp_mask)
 }
 
 /// `ibv_get_async_event(3)`. C's waits for ever; here until the time `deadline` of the platform's clock. There is no

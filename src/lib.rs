@@ -3,6 +3,7 @@
 extern crate alloc;
 
 mod ah;
+mod clock;
 mod cmdq;
 mod cq;
 pub mod device;
@@ -31,6 +32,7 @@ mod srq;
 mod sync;
 
 pub use ah::{Ah, AhAttr, GlobalRoute};
+pub use clock::{ValuesEx, ValuesMask};
 pub use cmdq::CommandCounters;
 pub use cq::{
     Completion, Cq, CqInitAttrEx, ModerateCq, ModifyCqAttr, PollAttr, PollError, Poller, SigErr, TmInfo, Wc, WcOpcode,

@@ -15,8 +15,6 @@ const MAX_SEND_WQE: u32 = MAX_DS as u32 * SEGMENT as u32;
 const MAX_RECV_WQE: u32 = (SEGMENT as u32) << 7;
 /// Most pieces that the answer to an RDMA read is scattered to, as Linux states it: what 512 bytes hold.
 const MAX_SGE_RD: u32 = 30;
-/// The bits of a time stamp that count, as Linux states them.
-const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
 /// Bit of `atomic_size_qp` for 8 bytes.
 const ATOMIC_8_BYTES: u32 = 1 << 3;
 
@@ -219,7 +217,7 @@ impl Device {
             atomic_cap: limits.atomic_cap,
             phys_port_cnt: limits.ports as u8,
             num_comp_vectors: self.inner().num_comp_vectors(),
-            completion_timestamp_mask: TIMESTAMP_MASK,
+            completion_timestamp_mask: crate::clock::MASK,
             hca_core_clock: caps.device_frequency_khz().into(),
             cqe_comp_caps: cq.compression,
             flags: cq.flags(),

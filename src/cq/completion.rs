@@ -6,6 +6,7 @@ use mlx5_hw::cqe::{CqeDataFormat, CqeOpcode, CqeRef};
 use mlx5_hw::wqe::WqeOpcode;
 
 use super::{TmInfo, Wc, WcOpcode, WcStatus, tag_matching};
+use crate::clock::Lines;
 use crate::flags::{WcFlags, WcResultFlags};
 
 /// An entry with what is always decoded.
@@ -42,11 +43,13 @@ fn real_time_ns(timestamp: u64) -> u64 {
 pub struct Completion<'p> {
     current: Current<'p>,
     asked: WcFlags,
+    /// For time stamps that are not real time already.
+    lines: Option<&'p Lines>,
 }
 
 impl<'p> Completion<'p> {
-    pub(super) const fn new(current: Current<'p>, asked: WcFlags) -> Self {
-        Self { current, asked }
+    pub(super) const fn new(current: Current<'p>, asked: WcFlags, lines: Option<&'p Lines>) -> Self {
+        Self { current, asked, lines }
     }
 
     /// The caller's name for the request.
@@ -138,11 +141,12 @@ impl<'p> Completion<'p> {
         valid.then(|| self.current.cqe.timestamp())
     }
 
-    /// When the request ended, in nanoseconds since the epoch of the device's real-time clock
-    /// (`ibv_wc_read_completion_wallclock_ns`); failed ones carry no time.
+    /// When the request ended, in nanoseconds since 1970 (`ibv_wc_read_completion_wallclock_ns`); failed ones carry no time. By
+    /// the device's real-time clock, or by the platform's time of day where the device has none or ticks are asked for too.
     pub fn completion_wallclock_ns(&self) -> Option<u64> {
         let valid = self.asked(WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK) && self.current.succeeded();
-        valid.then(|| real_time_ns(self.current.cqe.timestamp()))
+        let timestamp = valid.then(|| self.current.cqe.timestamp())?;
+        Some(self.lines.map_or_else(|| real_time_ns(timestamp), |lines| lines.at(timestamp)))
     }
 
     /// The VLAN tag that the device took out of the packet (`ibv_wc_read_cvlan`), with priority: of receives of Ethernet
@@ -294,7 +298,7 @@ mod tests {
         let words = entry(parts);
         let cqe = CqeRef::new(&words);
         let status = if cqe.is_error() { WcStatus(cqe.syndrome().wc_status()) } else { WcStatus::SUCCESS };
-        with(Completion::new(Current { cqe, wr_id: 1, status }, asked))
+        with(Completion::new(Current { cqe, wr_id: 1, status }, asked, None))
     }
 
     const RESP_SEND: (usize, &[u8]) = (63, &[0x20]);

@@ -77,7 +77,8 @@ impl Device {
     /// `Invalid` (EINVAL) for a `cqe` of 0, an unknown bit in `comp_mask`, an unknown bit in valid `flags`;
     /// `Unsupported` (EOPNOTSUPP) for an unknown bit in `wc_flags`;
     /// `Invalid` for an unknown bit in the other `comp_mask`, and for a parent domain that is not there or is another device's;
-    /// `Unsupported` for wall-clock time stamps on a device without real-time stamps, or together with raw ones;
+    /// `Unsupported` for wall-clock time stamps that neither the device's real time nor the platform's time of day can give: raw
+    /// ones together with them, and devices without real time, need the latter;
     /// `Invalid` for more than 2^24 slots, an entry size other than 64 and 128, compression that the device does not have for
     /// the entry size, formats that are not exactly one, a layout without compression, an unknown bit in the other `flags`,
     /// padding on a device without it or of 64-byte entries.
@@ -171,6 +172,7 @@ impl Plan {
             marked: 0,
             wc_flags: attr.wc_flags,
             cqe_sz: cqc.cqe_sz(),
+            by_clock: self.by_clock,
         })
     }
 }

@@ -172,6 +172,8 @@ pub struct Cq {
     wc_flags: WcFlags,
     /// Size and stride of entries as contexts say it (PRM `cqc.cqe_sz`).
     cqe_sz: u32,
+    /// Wall-clock time is asked for, and the entries carry ticks.
+    by_clock: bool,
 }
 
 impl Cq {

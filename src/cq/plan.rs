@@ -32,18 +32,22 @@ pub(crate) enum TimeStamps {
 }
 
 impl TimeStamps {
-    fn of(wc_flags: WcFlags, limits: &CqLimits) -> Result<Self, Error> {
+    /// What `wc_flags` need, and whether wall-clock time is made of ticks.
+    fn of(dev: &DeviceInner, wc_flags: WcFlags, limits: &CqLimits) -> Result<(Self, bool), Error> {
         let raw = wc_flags.contains(WcFlags::COMPLETION_TIMESTAMP);
         if !wc_flags.contains(WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK) {
-            return Ok(if raw { Self::FreeRunning } else { Self::None });
+            return Ok((if raw { Self::FreeRunning } else { Self::None }, false));
         }
-        if !limits.real_time {
-            return unsupported("wall-clock time in completions on a device without real-time stamps");
+        if limits.real_time && !raw {
+            return Ok((Self::RealTime, false));
         }
-        if raw {
-            return unsupported("wall-clock time and device clock ticks in the same completions");
+        if !limits.free_running {
+            return unsupported(
+                "wall-clock time and device clock ticks in the same completions of a device without ticks",
+            );
         }
-        Ok(Self::RealTime)
+        dev.clock().start()?;
+        Ok((Self::FreeRunning, true))
     }
 }
 
@@ -63,6 +67,7 @@ pub(super) struct Plan {
     pub(super) cqe_size: u16,
     pub(super) compression: Option<Compression>,
     pub(super) time_stamps: TimeStamps,
+    pub(super) by_clock: bool,
     pad: bool,
     eqn: u32,
     pub(super) ignore_overrun: bool,
@@ -90,7 +95,7 @@ impl Plan {
             return invalid("unknown bit in mlx5dv's comp_mask");
         }
         domain(dev, attr)?;
-        let time_stamps = TimeStamps::of(attr.wc_flags, &limits)?;
+        let (time_stamps, by_clock) = TimeStamps::of(dev, attr.wc_flags, &limits)?;
         let log_size = log_ring(attr.cqe)?;
         let cqe_size = if dv.comp_mask.contains(dv::CqInitAttrMask::CQE_SIZE) { dv.cqe_size } else { 64 };
         if !matches!(cqe_size, 64 | 128) {
@@ -113,7 +118,7 @@ impl Plan {
             return unsupported("ignoring overrun (capability cq_oi)");
         }
         offered(dv, compression, &limits)?;
-        Ok(Self { log_size, cqe_size, compression, time_stamps, pad, eqn, ignore_overrun })
+        Ok(Self { log_size, cqe_size, compression, time_stamps, by_clock, pad, eqn, ignore_overrun })
     }
 
     /// The context: all zero but for what is set here.

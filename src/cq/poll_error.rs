@@ -4,14 +4,14 @@ use core::fmt;
 
 use mlx5_hw::cqe::{CqeRef, SigErrCqe};
 use mlx5_hw::eqe::CqErrorSyndrome;
-use mlx5_hw::errno::{EINVAL, EIO, ENOENT};
+use mlx5_hw::errno::{EBUSY, EINVAL, EIO, ENOENT};
 
 use crate::events::CqNotice;
 
 /// Why polling gave no completion.
 ///
 /// The bad entry that an error tells of is consumed: it comes once, and polling goes on behind it. [`CqInError`](Self::CqInError)
-/// tells of no entry and stays.
+/// tells of no entry and stays; [`ClockBusy`](Self::ClockBusy) and [`InvalidAttr`](Self::InvalidAttr) leave all as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PollError {
@@ -23,6 +23,9 @@ pub enum PollError {
         /// Why.
         syndrome: CqErrorSyndrome,
     },
+    /// The time of day cannot be told at the moment (EBUSY), which completions with wall-clock time need on a device without
+    /// real-time stamps. Nothing was touched: try again.
+    ClockBusy,
     /// An unknown bit in [`PollAttr::comp_mask`](super::PollAttr::comp_mask) (EINVAL). Nothing was touched.
     InvalidAttr,
     /// An entry names a queue that this CQ does not report, or a request that the queue never had (EIO).
@@ -112,6 +115,7 @@ impl PollError {
         match self {
             Self::Empty => ENOENT,
             Self::InvalidAttr => EINVAL,
+            Self::ClockBusy => EBUSY,
             _ => EIO,
         }
     }
@@ -124,6 +128,7 @@ impl fmt::Display for PollError {
             Self::CqInError { syndrome } => {
                 write!(f, "no completion, and none will come: the completion queue is in error ({syndrome})")
             }
+            Self::ClockBusy => f.write_str("the time of day cannot be told at the moment; try again"),
             Self::InvalidAttr => f.write_str("unknown bit in the poll attributes' comp_mask"),
             Self::UnknownQueue { user_index, qpn } => write!(
                 f,

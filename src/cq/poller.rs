@@ -7,6 +7,7 @@ use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced};
 use super::batch::{Batch, Place, Slots};
 use super::completion::{Completion, Current};
 use super::{AnyRing, Cq, PollError, Reader, Shared, Wc, each_ring};
+use crate::clock::Lines;
 use crate::events::CqNotice;
 use crate::flags::WcFlags;
 use crate::qp::QpWork;
@@ -68,7 +69,8 @@ impl Cq {
     /// No poller is left after an error, and there is nothing to end:
     /// [`InvalidAttr`](PollError::InvalidAttr) (EINVAL) for an unknown attribute bit, before anything is touched;
     /// [`Empty`](PollError::Empty) (ENOENT) when no completion is there, [`CqInError`](PollError::CqInError) (EIO) when none will
-    /// come; the others for a bad entry, once.
+    /// come; [`ClockBusy`](PollError::ClockBusy) (EBUSY) before anything is touched, when the time of day is wanted and cannot be
+    /// told just now; the others for a bad entry, once.
     pub fn start_poll(&mut self, attr: &PollAttr) -> Result<Poller<'_>, PollError> {
         if attr.comp_mask != 0 {
             return Err(PollError::InvalidAttr);
@@ -81,6 +83,9 @@ impl Cq {
             self.follow();
         }
         let asked = self.wc_flags;
+        // Before an entry is taken, which would be lost with the error.
+        let lines =
+            if self.by_clock { Some(self.shared.dev.clock().lines().map_err(|_| PollError::ClockBusy)?) } else { None };
         let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing };
         let batch = AnyBatch::begin(&mut self.ring, slots, &self.shared, &mut self.reader);
         let notice = &*self.shared.notice;
@@ -88,7 +93,7 @@ impl Cq {
         let mut current = None;
         batch.next(&mut current, notice)?;
         let current = current.ok_or(PollError::Empty)?;
-        Ok(Poller { batch, current, asked, notice })
+        Ok(Poller { batch, current, asked, notice, lines })
     }
 
     /// Polls up to `wcs.len()` completions (`ibv_poll_cq(3)`) and says how many it wrote, from the front; 0 when none is there.
@@ -232,13 +237,15 @@ pub struct Poller<'a> {
     current: Current<'a>,
     asked: WcFlags,
     notice: &'a CqNotice,
+    /// What makes time stamps wall-clock time, as of the start.
+    lines: Option<Lines>,
 }
 
 impl Poller<'_> {
     /// The current completion: the first one, or the one that [`next`](Self::next) gave last.
     #[inline]
     pub fn completion(&self) -> Completion<'_> {
-        Completion::new(self.current, self.asked)
+        Completion::new(self.current, self.asked, self.lines.as_ref())
     }
 
     /// Moves to the next completion (`ibv_next_poll`).

@@ -18,6 +18,7 @@ pub use attr::{Caps, DeviceInfo};
 pub use config::{CommandTrace, DeviceConfig, LeakHook, Timeouts, TraceHook};
 pub(crate) use control::{Control, Patience};
 
+use crate::clock::Clock;
 use crate::cmdq::CommandCounters;
 use crate::dma::{DmaRegion, Leaked, Port};
 use crate::error::{Error, Failure, Returned};
@@ -52,12 +53,14 @@ impl Device {
         let port = Arc::new(Port::new(Arc::new(platform), Box::new(bar), config.on_leak.clone()));
         let control = bringup::connect(port, config)?;
         let made = bringup::bring_up(&control)?;
+        let clock = Clock::new(control.port.clone(), &made.caps.general);
         let inner = DeviceInner {
             control,
             made,
             objects: AtomicUsize::new(0),
             numbers: Numbers::default(),
             keys: Keys::default(),
+            clock,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -201,6 +204,7 @@ pub(crate) struct DeviceInner {
     objects: AtomicUsize,
     numbers: Numbers,
     keys: Keys,
+    clock: Clock,
 }
 
 impl DeviceInner {
@@ -307,6 +311,11 @@ impl DeviceInner {
     pub(crate) fn forget(&self, ticket: Ticket) {
         self.control.take_events();
         self.control.events.remove(ticket);
+    }
+
+    /// The free-running counter, and what time of day it stands for.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Memory keys that are alive.

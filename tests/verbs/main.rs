@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod async_events;
+mod clock;
 mod cq_create;
 mod cq_destroy;
 mod cq_made;

@@ -6,6 +6,7 @@
 extern crate alloc;
 
 mod attach;
+mod clock;
 mod copies;
 mod events;
 #[path = "../../../src/srq/free.rs"]
@@ -23,4 +24,6 @@ mod ring;
 #[expect(dead_code, reason = "the driver's, which uses all of it")]
 #[path = "../../../src/cq/rows.rs"]
 mod rows;
+#[path = "../../../src/clock/seqlock.rs"]
+mod seqlock;
 mod sync;
