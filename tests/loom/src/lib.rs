@@ -24,6 +24,7 @@ mod ring;
 #[expect(dead_code, reason = "the driver's, which uses all of it")]
 #[path = "../../../src/cq/rows.rs"]
 mod rows;
+#[expect(dead_code, reason = "the driver's, which looks more than once")]
 #[path = "../../../src/clock/seqlock.rs"]
 mod seqlock;
 mod sync;
