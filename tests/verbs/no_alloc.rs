@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn calls(f: impl FnOnce()) -> u64 {
+pub fn calls(f: impl FnOnce()) -> u64 {
     CALLS.with(|c| c.set(0));
     WATCHED.with(|w| w.set(true));
     f();

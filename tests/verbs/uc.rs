@@ -103,7 +103,7 @@ fn what_nobody_waits_for_is_lost_and_the_sender_is_content() {
 
 /// The table of `ibv_post_send(3)`: reads and atomics are for reliable ones.
 #[test]
-fn reads_atomics_and_destinations_are_refused() {
+fn reads_and_atomics_are_refused() {
     with_pair(|_, _, qp, _, sge, _| {
         let (remote, eight) = (Remote::default(), [Sge { length: 8, ..sge }]);
         for opcode in [
@@ -161,5 +161,44 @@ fn transitions_need_what_the_man_page_lists() {
     assert_eq!((qpc.st(), qpc.remote_qpn(), qpc.next_send_psn(), qpc.next_rcv_psn()), (1, 0x77, 0x12_3456, 0x12_3456));
     assert_eq!((qpc.rwe(), qpc.rre(), qpc.rae(), qpc.mtu()), (true, false, false, 3));
     drop((qp, cq, pd));
+    close(&port, dev);
+}
+
+/// As Linux: a UC receiver may have messages in its completions, and a request that asks for no completion is over all the same.
+#[test]
+fn data_in_completions_is_for_connections() {
+    let (port, dev) = open();
+    let (pd, cq) = (dev.alloc_pd().unwrap(), dev.create_cq(15, 0, 0).unwrap());
+    for (qp_type, right) in [(QpType::Rc, (0x11, 1)), (QpType::Uc, (0, 1)), (QpType::Ud, (0, 0))] {
+        let create_flags = mlx5::dv::QpCreateFlags::ALLOW_SCATTER_TO_CQE;
+        let init = QpInitAttr { qp_type, create_flags, ..QpInitAttr::new(&cq, &cq, SIZES) };
+        let qp = pd.create_qp(&mut { init }).unwrap();
+        // SAFETY: a query names no memory and takes nothing away.
+        let qpc = unsafe { dev.general_cmd(&mlx5::hw::cmd::QueryQp { qpn: qp.qp_num() }) }.unwrap();
+        assert_eq!((qpc.cs_req(), qpc.cs_res()), right, "{qp_type:?}");
+    }
+    drop((cq, pd));
+    close(&port, dev);
+}
+
+#[test]
+fn a_short_message_may_lie_in_its_completion() {
+    let (port, dev) = open();
+    let (pd, mut cq) = (dev.alloc_pd().unwrap(), dev.create_cq(15, 0, 0).unwrap());
+    let create_flags = mlx5::dv::QpCreateFlags::ALLOW_SCATTER_TO_CQE;
+    let init = QpInitAttr { qp_type: QpType::Uc, create_flags, ..QpInitAttr::new(&cq, &cq, SIZES) };
+    let mut qp = [(); 2].map(|()| pd.create_qp(&mut { init }).unwrap());
+    let numbers = [qp[0].qp_num(), qp[1].qp_num()];
+    connect(&dev, &mut qp[0], numbers[1]);
+    connect(&dev, &mut qp[1], numbers[0]);
+    let buf = pd.alloc_buf(64, AccessFlags::LOCAL_WRITE).unwrap();
+    let to = [Sge { addr: buf.addr(), length: 64, lkey: buf.lkey() }];
+    qp[1].post_recv(&[RecvWr { wr_id: 4, sg_list: &to }]).unwrap();
+    qp[0].post_send(&[SendWr { inline_data: b"short", send_flags: SendFlags::INLINE, ..Default::default() }]).unwrap();
+    assert_eq!(poll_n(&port, &mut cq, 1)[0].wr_id, 4);
+    let mut got = [0; 5];
+    buf.read(0, &mut got).unwrap();
+    assert_eq!((&got, port.model.completions().inlined), (b"short", 1));
+    drop((qp, cq, buf, pd));
     close(&port, dev);
 }

@@ -315,7 +315,7 @@ fn requests_that_datagrams_do_not_have_are_refused() {
 
 /// The table of `ibv_modify_qp(3)` for IBV_QPT_UD, one attribute left out at a time; what is optional is what Linux takes.
 #[test]
-fn transitions_need_what_the_man_page_lists() {
+fn transitions_of_datagrams_need_what_the_man_page_lists() {
     let (port, dev) = open();
     let (pd, cq) = (dev.alloc_pd().unwrap(), dev.create_cq(15, 0, 0).unwrap());
     let mut qp = create(&pd, &cq, &cq, SIZES);
@@ -354,4 +354,105 @@ fn a_q_key_may_change_on_the_way() {
     }
     drop((qp, cq, pd));
     close(&port, dev);
+}
+
+/// Its limit, its order and the header in front are those of any receive; an empty one loses the datagram.
+#[test]
+fn datagrams_take_from_a_shared_queue() {
+    let mut b = bench();
+    let ah = b.ah();
+    let mut srq = crate::srq::srq_of(&b.pd, 7, 1).unwrap().0;
+    let init = QpInitAttr { qp_type: QpType::Ud, srq: Some(&srq), ..QpInitAttr::new(&b.cq[0], &b.cq[1], SIZES) };
+    let mut qps = [(); 2].map(|()| pd_create(&b.pd, init));
+    qps.iter_mut().for_each(|qp| ready(qp, QKEY));
+    let room = [b.sge(0x2000, 0x100)];
+    for round in 0..20 {
+        srq.post_recv(&[RecvWr { wr_id: round, sg_list: &room }, RecvWr { wr_id: round + 100, sg_list: &room }])
+            .unwrap();
+        for n in [1, 0, 1] {
+            let ud = to(&ah, &qps[n]);
+            let send_flags = SendFlags::INLINE | SendFlags::SIGNALED;
+            b.qp[0].post_send(&[SendWr { inline_data: b"to all", ud, send_flags, ..Default::default() }]).unwrap();
+            assert_eq!(poll_n(&b.port, &mut b.cq[0], 1)[0].status, WcStatus::SUCCESS);
+        }
+        let got =
+            poll_n(&b.port, &mut b.cq[1], 2).iter().map(|wc| (wc.wr_id, wc.qp_num, wc.byte_len)).collect::<Vec<_>>();
+        assert_eq!(got, [(round, qps[1].qp_num(), 46), (round + 100, qps[0].qp_num(), 46)]);
+        assert_eq!(b.cq[1].start_poll(&PollAttr::default()).err(), Some(PollError::Empty), "the third is lost");
+    }
+    drop((ah, qps));
+    srq.destroy().map_err(|back| back.error).unwrap();
+    b.end();
+}
+
+fn pd_create(pd: &Pd, mut init: QpInitAttr<'_>) -> Qp {
+    pd.create_qp(&mut init).unwrap()
+}
+
+/// Of rdma-core's tests: its ring and its number of iterations, with an extended CQ.
+#[test]
+fn an_extended_cq_of_2000_carries_a_hundred_datagrams() {
+    let mut b = bench();
+    let ah = b.ah();
+    let ex = CqInitAttrEx { cqe: 2000, wc_flags: WcFlags::STANDARD, ..Default::default() };
+    let mut cq = b.dev.create_cq_ex(&ex).unwrap();
+    let mut qps = [(); 2].map(|()| create(&b.pd, &cq, &cq, SIZES));
+    qps.iter_mut().for_each(|qp| ready(qp, QKEY));
+    let room = [b.sge(0x2000, 0x800)];
+    for iteration in 0..100_u64 {
+        let (from, to_) = if iteration % 2 == 0 { (0, 1) } else { (1, 0) };
+        let bytes = pattern(iteration, 1000);
+        b.buf.write(0, &bytes).unwrap();
+        qps[to_].post_recv(&[RecvWr { wr_id: iteration, sg_list: &room }]).unwrap();
+        let (list, ud) = ([b.sge(0, 1000)], to(&ah, &qps[to_]));
+        let wr = SendWr { wr_id: 1000, sg_list: &list, ud, send_flags: SendFlags::SIGNALED, ..Default::default() };
+        qps[from].post_send(&[wr]).unwrap();
+        b.port.model.step(1000);
+        let mut poller = cq.start_poll(&PollAttr::default()).unwrap();
+        let mut seen = vec![(poller.completion().wr_id(), poller.completion().src_qp())];
+        let next = poller.next().unwrap();
+        seen.push((next.wr_id(), next.src_qp()));
+        seen.sort_unstable();
+        assert_eq!(seen, [(iteration, Some(qps[from].qp_num())), (1000, None)]);
+        drop(poller);
+        assert!(b.bytes(0x2000 + GRH, 1000) == bytes);
+    }
+    drop((ah, qps, cq));
+    b.end();
+}
+
+/// Requests carry a copy of the address vector.
+#[test]
+fn an_address_handle_may_go_before_its_datagram_does() {
+    let mut b = bench();
+    let ah = b.ah();
+    b.recv(1, 1);
+    b.port.deaf.store(true, std::sync::atomic::Ordering::Relaxed);
+    let ud = to(&ah, &b.qp[1]);
+    b.qp[0].post_send(&[SendWr { ud, ..Default::default() }]).unwrap();
+    ah.destroy();
+    b.port.deaf.store(false, std::sync::atomic::Ordering::Relaxed);
+    // The doorbell that got lost is made up for by the next one.
+    let ah = b.ah();
+    let ud = to(&ah, &b.qp[0]);
+    b.qp[0].post_send(&[SendWr { ud, ..Default::default() }]).unwrap();
+    assert_eq!(poll_n(&b.port, &mut b.cq[1], 1)[0].wr_id, 1);
+    drop(ah);
+    b.end();
+}
+
+#[test]
+fn posting_datagrams_allocates_nothing() {
+    let mut b = bench();
+    let ah = b.ah();
+    let (list, ud) = ([b.sge(0, 100)], to(&ah, &b.qp[1]));
+    let plain = SendWr { sg_list: &list, ud, send_flags: SendFlags::SIGNALED, ..Default::default() };
+    let inline = SendWr { sg_list: &[], inline_data: &[7; 60], send_flags: SendFlags::INLINE, ..plain };
+    b.port.deaf.store(true, std::sync::atomic::Ordering::Relaxed);
+    let qp = &mut b.qp[0];
+    let n = crate::no_alloc::calls(|| qp.post_send(&[plain, inline]).unwrap());
+    b.port.deaf.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(n, 0, "allocations and frees");
+    drop(ah);
+    b.end();
 }

@@ -360,3 +360,21 @@ fn a_queue_that_starts_inside_a_page_is_found() {
     assert_eq!(mr.bytes(0, 5), b"found");
     rdma.assert_clean();
 }
+
+#[test]
+fn an_empty_queue_loses_what_comes_over_an_unreliable_connection() {
+    let mut b = Bench::with(3, QpWish { service: 1, ..QpWish::default() });
+    b.send(0, b"lost");
+    assert_eq!(b.sent(), 0);
+    b.post();
+    assert!(b.rdma.take(&mut b.got[0]).is_none());
+    b.send(0, b"came");
+    assert_eq!((b.receive(0), b.sent(), b.mr.bytes(0, 4)), ((0x20, 0, 0), 0, b"came".to_vec()));
+    // One that is too small waits for a message that fits, whoever takes it.
+    b.post();
+    b.send(0, b"seventeen letters");
+    assert_eq!(b.sent(), 0);
+    b.send(1, b"sixteen letters!");
+    assert_eq!((b.receive(1), b.sent()), ((0x21, 1, 0), 0));
+    b.rdma.assert_clean();
+}
