@@ -1,6 +1,6 @@
-//! Any interleaving of posting, polling, asking for events, waiting, taking, acknowledging, making and destroying, over several
-//! CQs, channels and vectors, with events that come late, together, or without their interrupt: no wake-up is lost, and each
-//! request completes once.
+//! Any interleaving of posting, polling, asking for events, waiting, taking, acknowledging, resizing, moderating, making and
+//! destroying, over several CQs, channels and vectors, with events that come late, together, or without their interrupt: no
+//! wake-up is lost, and each request completes once.
 
 use std::cell::Cell;
 
@@ -26,6 +26,8 @@ enum Op {
     MakeQp { qp: usize, cqs: [usize; 2] },
     DestroyQp { qp: usize },
     FailQp { qp: usize },
+    Resize { cq: usize, more: usize },
+    Moderate { cq: usize, count: u16, period: u16 },
     ReplaceCq { cq: usize, wish: Wish },
     ReplaceChannel { channel: usize },
     Quiesce,
@@ -75,6 +77,8 @@ fn op(lost: u32) -> impl Strategy<Value = Op> {
         2 => (qp(), [cq(), cq()]).prop_map(|(qp, cqs)| Op::MakeQp { qp, cqs }),
         1 => qp().prop_map(|qp| Op::DestroyQp { qp }),
         1 => qp().prop_map(|qp| Op::FailQp { qp }),
+        4 => (cq(), prop_oneof![0..9usize, 0..70usize]).prop_map(|(cq, more)| Op::Resize { cq, more }),
+        2 => (cq(), 0..9u16, 0..200u16).prop_map(|(cq, count, period)| Op::Moderate { cq, count, period }),
         3 => (cq(), wish()).prop_map(|(cq, wish)| Op::ReplaceCq { cq, wish }),
         1 => channel().prop_map(|channel| Op::ReplaceChannel { channel }),
         1 => Just(Op::Quiesce),
@@ -111,6 +115,8 @@ impl World {
             Op::MakeQp { qp, cqs } => self.make_qp(*qp, *cqs),
             Op::DestroyQp { qp } => self.destroy_qp(*qp),
             Op::FailQp { qp } => self.fail_qp(*qp),
+            Op::Resize { cq, more } => self.resize(*cq, *more),
+            Op::Moderate { cq, count, period } => self.moderate(*cq, *count, *period),
             Op::ReplaceCq { cq, wish } => self.replace_cq(*cq, wish),
             Op::ReplaceChannel { channel } => self.replace_channel(*channel),
             Op::Quiesce => self.quiesce(),

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use mlx5::hw::platform::Platform;
 use mlx5::{
-    CompChannel, Cq, CqEvent, Device, DeviceConfig, Error, Pd, PollAttr, PollError, Qp, QpAttr, QpAttrMask, QpCap,
-    QpState, RecvWr, SendFlags, SendWr, Wc, WcStatus,
+    CompChannel, Cq, CqAttrMask, CqEvent, Device, DeviceConfig, Error, ModerateCq, ModifyCqAttr, Pd, PollAttr,
+    PollError, Qp, QpAttr, QpAttrMask, QpCap, QpState, RecvWr, SendFlags, SendWr, Wc, WcStatus,
 };
 use mlx5_model::{DataFault, EventPace, ModelConfig, ModelThread};
 
@@ -165,7 +165,11 @@ impl World {
     pub fn destroy_qp(&mut self, at: usize) {
         let Some(Loop { qp, cqs, posted, .. }) = self.qps[at].take() else { return };
         qp.destroy().map_err(|e| e.error).unwrap();
-        cqs.iter().zip(&posted).for_each(|(cq, left)| self.cqs[*cq].ghosts += left.len());
+        for (cq, left) in cqs.iter().zip(&posted).filter(|(_, left)| !left.is_empty()) {
+            self.cqs[*cq].ghosts += left.len();
+            // What was to come may not have come.
+            self.cqs[*cq].owes = false;
+        }
     }
 
     /// Moves a queue pair to the error state: what is outstanding and what comes later is flushed.
@@ -295,6 +299,18 @@ impl World {
         } else {
             assert_eq!(acked.map_err(|e| e.errno()), Err(22), "more than were taken");
         }
+    }
+
+    /// Gives a CQ room for what it may get or hold, and for `more`.
+    pub fn resize(&mut self, at: usize, more: usize) {
+        let cqe = self.pending(at) + self.cqs[at].ghosts + more;
+        self.cqs[at].cq.resize(cqe.max(1) as u32).unwrap();
+    }
+
+    /// Holds events of a CQ back until so many entries are there or so many microseconds are over.
+    pub fn moderate(&self, at: usize, cq_count: u16, cq_period: u16) {
+        let moderate = ModerateCq { cq_count, cq_period };
+        self.cqs[at].cq.modify(&ModifyCqAttr { attr_mask: CqAttrMask::MODERATE, moderate }).unwrap();
     }
 
     /// Destroys a CQ and makes another in its place; with queue pairs, or events that are not acknowledged, it is busy and stays.

@@ -9,6 +9,7 @@ mod cq_made;
 mod cq_semantics;
 mod errors;
 mod events;
+mod events_look;
 mod events_threads;
 mod events_wait;
 mod life;
