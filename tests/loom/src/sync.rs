@@ -99,11 +99,6 @@ impl AtomicU32 {
     }
 
     #[track_caller]
-    pub(crate) fn store(&self, value: u32, ordering: Ordering) {
-        self.0.store(value, granted(ordering));
-    }
-
-    #[track_caller]
     pub(crate) fn load(&self, ordering: Ordering) -> u32 {
         self.0.load(granted(ordering))
     }
