@@ -162,10 +162,11 @@ impl Device {
     }
 
     /// The oldest asynchronous event that nobody has taken yet, without waiting (`ibv_get_async_event(3)` on a descriptor that
-    /// does not block); `None` is its EAGAIN. Looks at the firmware's health too, at most every millisecond.
+    /// does not block); `None` is its EAGAIN. Looks at the firmware's health too, at most every millisecond. Page requests are
+    /// left to [`service`](Self::service), as serving them takes commands.
     pub fn try_get_async_event(&self) -> Option<AsyncEvent> {
         let control = &self.inner.control;
-        control.service();
+        control.take_events();
         control.look();
         control.events.next()
     }
