@@ -1,24 +1,12 @@
-//! `mlx5 pingpong`: latencies.
+//! `mlx5 pingpong`: latencies, and what waiting for completions counted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/pingpong.rs"]
+mod tool;
 
-use common::tool;
 use serde_json::Value;
-
-/// Standard output and standard error of `mlx5 pingpong --model` with options, which ends with `code`.
-fn pingpong(code: i32, options: &str) -> (String, String) {
-    let args: Vec<&str> = ["pingpong", "--model"].into_iter().chain(options.split_whitespace()).collect();
-    let out = tool(&args, b"");
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
-    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-    assert_eq!(out.status.code(), Some(code), "mlx5 {args:?}\n{stdout}\n{stderr}");
-    (stdout, stderr)
-}
-
-fn json(code: i32, options: &str) -> Value {
-    serde_json::from_str(&pingpong(code, &format!("{options} --json")).0).expect("JSON")
-}
+use tool::{json, pingpong};
 
 /// Both directions of each round trip are messages; what is told of them fits together.
 #[track_caller]

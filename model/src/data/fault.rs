@@ -24,6 +24,9 @@ pub enum DataFault {
         /// Vendor syndrome of the error completion.
         vendor: u8,
     },
+    /// A message of an unreliable transport gets lost on the wire: its request completes, and nothing arrives. Only such messages
+    /// count.
+    LostMessage,
     /// A completion is never written.
     LostCqe,
     /// A completion changes places with the next one of its queue, or is written after `ns` nanoseconds when none comes.
@@ -46,6 +49,10 @@ pub enum DataFault {
 impl DataFault {
     fn hits_messages(&self) -> bool {
         matches!(self, DataFault::CorruptPayload { .. } | DataFault::FailSend { .. })
+    }
+
+    fn hits_completions(&self) -> bool {
+        !self.hits_messages() && *self != DataFault::LostMessage
     }
 }
 
@@ -90,12 +97,17 @@ impl Faults {
         }
     }
 
+    /// Whether a message of an unreliable transport that is on the wire gets lost.
+    pub(crate) fn loses(&mut self) -> bool {
+        !self.waiting.is_empty() && self.next(|fault| *fault == DataFault::LostMessage).is_some()
+    }
+
     /// A completion is about to be written.
     pub(crate) fn completion(&mut self, completion: &mut Completion) -> Option<DataFault> {
         if self.waiting.is_empty() {
             return None;
         }
-        let fault = self.next(|fault| !fault.hits_messages())?;
+        let fault = self.next(DataFault::hits_completions)?;
         if let DataFault::WrongCounter { add } = fault {
             completion.wqe_counter = completion.wqe_counter.wrapping_add(add);
         }

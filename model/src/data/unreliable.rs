@@ -37,7 +37,7 @@ fn connection(dev: &mut Device, qpn: u32, message: &Message) {
         wire::connected(dev, qpn, sender, receiver) && packets_fit && length <= 1 << receiver.log_msg_max
     });
     wire::sent_packets(dev, qpn, packets);
-    if !arrives {
+    if dev.data.faults.loses() || !arrives {
         return;
     }
     wire::synchronize(dev, qpn, peer);
@@ -52,6 +52,9 @@ fn connection(dev: &mut Device, qpn: u32, message: &Message) {
 /// A datagram: to any queue pair that has its Q_Key.
 fn datagram(dev: &mut Device, qpn: u32, ctrl: &Ctrl, to: &Address, payload: &[u8]) {
     wire::sent_packets(dev, qpn, 1);
+    if dev.data.faults.loses() {
+        return;
+    }
     let Some(own_key) = dev.objects.qps.get(&qpn).map(|sender| sender.q_key) else { return };
     let q_key = if to.q_key & OWN_Q_KEY != 0 { own_key } else { to.q_key };
     let Some(network) = route(dev, ctrl, to, payload.len()) else { return };

@@ -3,7 +3,7 @@
 //! What is dropped and what breaks the receiver down follows the InfiniBand specification's table of responder errors
 //! (classes D and A), as Linux's software implementation of it (rxe) reads it.
 
-use mlx5_model::CapConfig;
+use mlx5_model::{CapConfig, DataFault};
 
 use crate::connections::CQ;
 use crate::one_sided::{Bench, CAS, FAA, READ, SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, pattern};
@@ -92,6 +92,36 @@ const LOSSES: &[Loss] = &[
         |b| write_with_immediate(b, b.theirs.there(0)),
     ),
 ];
+
+/// The second message of four: the receive request that it would have taken takes the third.
+#[test]
+fn a_message_that_is_to_get_lost_completes_and_nothing_arrives() {
+    let mut b = bench();
+    b.rdma.raw.model.inject_data(DataFault::LostMessage, 1);
+    for _ in 0..4 {
+        recv(&mut b, 64);
+    }
+    for payload in [b"one...", b"two...", b"three.", b"four.."] {
+        b.done(SEND, 0, &inline(payload));
+    }
+    for counter in 0..3 {
+        let cqe = b.rdma.poll(&mut b.cq_b);
+        assert_eq!((cqe[63] >> 4, get(&cqe, 480, 16), get(&cqe, 352, 32)), (2, counter, 6));
+    }
+    b.responder_is_idle();
+    assert_eq!(b.theirs.bytes(0, 6), b"four..");
+    b.rdma.assert_clean();
+}
+
+#[test]
+fn messages_of_reliable_connections_do_not_get_lost() {
+    let mut b = Bench::with(Rdma::up(), QpWish::RC, QpWish::RC);
+    b.rdma.raw.model.inject_data(DataFault::LostMessage, 0);
+    recv(&mut b, 64);
+    b.done(SEND, 0, &inline(b"here"));
+    assert_eq!(get(&b.rdma.poll(&mut b.cq_b), 352, 32), 4);
+    b.rdma.assert_clean();
+}
 
 #[test]
 fn what_the_receiver_cannot_use_is_lost_without_a_trace() {

@@ -46,6 +46,7 @@ messages! {
     CREATE_CQ: CreateCqIn, CreateCqOut;
     DESTROY_CQ: DestroyCqIn, DestroyCqOut;
     QUERY_CQ: QueryCqIn, QueryCqOut;
+    MODIFY_CQ: ModifyCqIn, ModifyCqOut;
     CREATE_MKEY: CreateMkeyIn, CreateMkeyOut;
     DESTROY_MKEY: DestroyMkeyIn, DestroyMkeyOut;
     QUERY_MKEY: QueryMkeyIn, QueryMkeyOut;
@@ -58,6 +59,10 @@ messages! {
     RTR2RTS_QP: Rtr2rtsQpIn, Rtr2rtsQpOut;
     QP_2ERR: Qp2errIn, Qp2errOut;
     QP_2RST: Qp2rstIn, Qp2rstOut;
+    CREATE_RMP: CreateRmpIn, CreateRmpOut;
+    MODIFY_RMP: ModifyRmpIn, ModifyRmpOut;
+    DESTROY_RMP: DestroyRmpIn, DestroyRmpOut;
+    QUERY_RMP: QueryRmpIn, QueryRmpOut;
     QUERY_NIC_VPORT_CONTEXT: QueryNicVportContextIn, QueryNicVportContextOut;
     MODIFY_NIC_VPORT_CONTEXT: ModifyNicVportContextIn, ModifyNicVportContextOut;
     QUERY_VPORT_STATE: QueryVportStateIn, QueryVportStateOut;

@@ -7,6 +7,7 @@ use mlx5_model::ModelConfig;
 use crate::cli::Failure;
 use crate::cq::Attributes;
 use crate::options::{self, Compress, CqeSize, Layout};
+use crate::traffic::Transport;
 
 #[derive(Debug, Default, Args)]
 pub(super) struct EntryArgs {
@@ -46,8 +47,16 @@ impl EntryArgs {
 
     /// A queue for each end: one that gives all fields to `ibv_poll_cq`, one for polling field by field.
     /// Each has a completion vector of its own, if the device has several.
-    pub(super) fn create(&self, device: &Device, channel: Option<&CompChannel>, cqe: u32) -> Result<[Cq; 2], Error> {
-        let fields = WcFlags::BYTE_LEN | WcFlags::IMM | WcFlags::QP_NUM;
+    pub(super) fn create(
+        &self,
+        device: &Device,
+        channel: Option<&CompChannel>,
+        cqe: u32,
+        transport: Transport,
+    ) -> Result<[Cq; 2], Error> {
+        let mut fields = WcFlags::BYTE_LEN | WcFlags::IMM | WcFlags::QP_NUM;
+        // Only a datagram can come from anywhere.
+        fields.set(WcFlags::SRC_QP, transport == Transport::Ud);
         let lazily = Attributes {
             cqe,
             wc_flags: Some(fields.bits()),

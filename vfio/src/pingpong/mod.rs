@@ -14,7 +14,7 @@ use mlx5_model::{CompletionCounts, DataFault, EventPace, Model};
 use crate::cli::{Failure, print_json};
 use crate::cq::{Kind, with_errno};
 use crate::progress::Progress;
-use crate::traffic::{self, Plan, Ran};
+use crate::traffic::{self, Plan, Ran, Transport};
 use entries::EntryArgs;
 
 #[derive(Debug, Args)]
@@ -33,6 +33,12 @@ pub(crate) struct PingpongArgs {
     /// Messages in flight [default: as many as suit the completion queues, at most 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: Option<u32>,
+    /// How messages travel
+    #[arg(long, value_name = "TRANSPORT", default_value = "rc")]
+    transport: Transport,
+    /// Both ends take their receives from one shared receive queue
+    #[arg(long)]
+    srq: bool,
     #[command(flatten)]
     entries: EntryArgs,
     /// Sleep until a completion comes (both completion queues on one channel) instead of polling all the time; implies --thread
@@ -64,11 +70,16 @@ const VECTORS: (u32, u32) = (2, 3);
 /// From a completion to its event unless another time is asked for, in microseconds: long enough to fall asleep.
 const EVENT_DELAY: u64 = 50;
 
+/// Most bytes of a datagram.
+const DATAGRAM: u32 = 4096;
+
 /// What the model does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Fault {
     /// A byte of a message changes on the wire
     Corrupt,
+    /// A message of an unreliable transport gets lost on the wire
+    LostMessage,
     /// A completion is never written
     LostCqe,
     /// Two completions change places
@@ -79,6 +90,7 @@ impl Fault {
     fn name(self) -> &'static str {
         match self {
             Self::Corrupt => "corrupt",
+            Self::LostMessage => "lost-message",
             Self::LostCqe => "lost-cqe",
             Self::BadOrder => "bad-order",
         }
@@ -92,6 +104,7 @@ impl Fault {
                 let offset = args.iters % u64::from(args.size);
                 model.inject_data(DataFault::CorruptPayload { offset, xor: 0x40 }, messages);
             }
+            Self::LostMessage => model.inject_data(DataFault::LostMessage, messages),
             Self::LostCqe => model.inject_data(DataFault::LostCqe, completions),
             Self::BadOrder => model.inject_data(DataFault::SwappedCqe { ns: 1_000_000 }, completions),
         }
@@ -148,6 +161,8 @@ impl PingpongArgs {
             depth: self.depth,
             numbered: self.entries.compress.is_none(),
             scatter_to_cqe: self.entries.inline_cqe,
+            transport: self.transport,
+            shared: self.srq,
             threaded: self.threaded(),
         }
     }
@@ -155,6 +170,7 @@ impl PingpongArgs {
     /// What no single option can know to be wrong.
     fn check(&self) -> Result<(), Failure> {
         self.entries.check()?;
+        self.check_transport()?;
         let slots = (self.cqe + 1).next_power_of_two();
         match self.depth {
             Some(depth) if 2 * depth > slots => Err(Failure::Usage(format!(
@@ -168,6 +184,28 @@ impl PingpongArgs {
             ))),
             _ => Ok(()),
         }
+    }
+}
+
+impl PingpongArgs {
+    /// What a transport cannot do.
+    fn check_transport(&self) -> Result<(), Failure> {
+        let (ud, inline) = (self.transport == Transport::Ud, self.entries.inline_cqe);
+        let why = if ud && inline {
+            "--inline-cqe: datagrams have a network header in front and are never put into completions; use another --transport"
+        } else if self.srq && inline {
+            "--inline-cqe: messages that a shared receive queue takes are never put into completions; leave out --srq"
+        } else if self.transport.is_reliable() && self.fault == Some(Fault::LostMessage) {
+            "--fault lost-message: a reliable connection sends again what gets lost; use --transport uc or ud"
+        } else if ud && self.size > DATAGRAM {
+            return Err(Failure::Usage(format!(
+                "--size {}: a datagram is one packet of at most {DATAGRAM} bytes",
+                self.size
+            )));
+        } else {
+            return Ok(());
+        };
+        Err(Failure::Usage(why.into()))
     }
 }
 
@@ -214,7 +252,7 @@ fn trips(args: &PingpongArgs, model: &Model, device: &Device, outcome: &mut Outc
         model.event_queues().iter().for_each(|queue| _ = model.set_event_pace(queue.eqn, pace));
         ibv::create_comp_channel(device)
     });
-    let cqs: [Cq; 2] = match args.entries.create(device, channel.as_ref(), args.cqe) {
+    let cqs: [Cq; 2] = match args.entries.create(device, channel.as_ref(), args.cqe, args.transport) {
         Ok(cqs) => cqs,
         Err(e) => {
             outcome.ran.failure = Some(format!("the completion queues were not created: {}", with_errno(e)));
@@ -247,6 +285,10 @@ fn verdict(args: &PingpongArgs, outcome: &Outcome, violations: usize) -> Option<
     let ran = &outcome.ran;
     if let Some(why) = ran.failure.as_ref().or(ran.teardown.as_ref()) {
         return Some(why.clone());
+    }
+    if let [first, more @ ..] = &ran.lost[..] {
+        let more = if more.is_empty() { String::new() } else { format!(", and {} more", more.len()) };
+        return Some(format!("message lost: {first}{more}"));
     }
     if violations != 0 {
         return Some(format!("the driver broke {violations} rule(s) of the hardware"));

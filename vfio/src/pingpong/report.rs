@@ -11,6 +11,9 @@ use crate::cli::Failure;
 use crate::decode::table;
 use crate::traffic::{Ran, Waiting};
 
+/// Most lost messages that are named.
+const LISTED: usize = 8;
+
 pub(super) fn object(
     args: &PingpongArgs,
     o: &Outcome,
@@ -25,7 +28,12 @@ pub(super) fn object(
         "iters": args.iters,
         "size": args.size,
         "seed": args.seed,
+        "transport": args.transport.name(),
+        "srq": args.srq,
         "verified": ran.verified,
+        "messages": ran.sent,
+        "lost": ran.lost.len(),
+        "lost_list": ran.lost.iter().take(LISTED).map(ToString::to_string).collect::<Vec<_>>(),
         "violations": violations.len(),
         "violation_list": violations,
         "commands": trace.len(),
@@ -79,7 +87,9 @@ pub(super) fn text(
     }
     let mut rows = vec![("firmware", o.firmware.clone())];
     if let Some(kind) = o.kind {
-        rows.push(("queues", format!("2 RC queue pairs, 2 CQs of {}", counted(o.cqe, "entry", "entries"))));
+        let shared = if args.srq { " with one shared receive queue" } else { "" };
+        let cqs = counted(o.cqe, "entry", "entries");
+        rows.push(("queues", format!("2 {} queue pairs{shared}, 2 CQs of {cqs}", args.transport.name())));
         rows.push(("entries", kind.words()));
     }
     rows.extend([
@@ -88,6 +98,11 @@ pub(super) fn text(
             format!("{}, {} in flight, seed {}", counted(args.size, "byte", "bytes"), ran.in_flight, args.seed),
         ),
         ("verified", format!("{} of {} round trips, compared byte for byte at both ends", ran.verified, args.iters)),
+    ]);
+    if !args.transport.is_reliable() {
+        rows.push(("lost", lost(ran)));
+    }
+    rows.extend([
         ("written", written),
         ("waiting", waiting(args, &ran.waiting)),
         ("time", time),
@@ -103,6 +118,17 @@ pub(super) fn text(
         writeln!(out, "  violation: {violation}")?;
     }
     latency(ran, out)
+}
+
+/// Which messages did not arrive.
+fn lost(ran: &Ran) -> String {
+    let all = counted(ran.sent, "message", "messages");
+    let listed: Vec<String> = ran.lost.iter().take(LISTED).map(ToString::to_string).collect();
+    match (ran.lost.len(), listed.join("; ")) {
+        (0, _) => format!("none of {all}"),
+        (n, list) if n > LISTED => format!("{n} of {all}: {list}; and {} more", n - LISTED),
+        (n, list) => format!("{n} of {all}: {list}"),
+    }
 }
 
 /// What waiting for completions took, in words.

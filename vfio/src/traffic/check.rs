@@ -6,7 +6,7 @@ use std::time::Instant;
 use mlx5::{WcFlags, WcOpcode, WcStatus};
 
 use super::failure::{Failure, Queue};
-use super::link::Plan;
+use super::plan::{Plan, Transport};
 
 /// Work requests of a queue that have not completed, in the order in which they were posted.
 #[derive(Default)]
@@ -81,6 +81,8 @@ pub struct Progress {
     pub end: &'static str,
     plan: Plan,
     qp_num: u32,
+    /// The queue pair of the other end.
+    peer: u32,
     /// What its completions carry.
     fields: WcFlags,
     pub sends: Outstanding,
@@ -100,14 +102,17 @@ pub struct Done {
     /// The fields that it has, if it has some only.
     pub has: Option<WcFlags>,
     pub byte_len: Option<u32>,
+    pub src_qp: Option<u32>,
+    /// There is a network header in front of the payload.
+    pub grh: bool,
     pub number: Option<u32>,
     /// When it was polled.
     pub at: Instant,
 }
 
 impl Progress {
-    pub fn new(end: &'static str, plan: Plan, qp_num: u32, fields: WcFlags) -> Self {
-        Self { end, plan, qp_num, fields, sends: Outstanding::default(), next: 0, arrived: Vec::new() }
+    pub fn new(end: &'static str, plan: Plan, [qp_num, peer]: [u32; 2], fields: WcFlags) -> Self {
+        Self { end, plan, qp_num, peer, fields, sends: Outstanding::default(), next: 0, arrived: Vec::new() }
     }
 
     /// Takes note of a completion of the end's sends or of `receives`.
@@ -131,12 +136,14 @@ impl Progress {
         let (end, queue, want) = (self.end, Queue::Receive, self.next);
         let numbered = self.plan.numbered && self.fields.contains(WcFlags::IMM);
         let number = done.number.map(u64::from).filter(|_| numbered);
-        // The message carries its number: a receive that completes in turn with another message is out of order too.
-        if numbered && number != Some(want) {
+        // The message carries its number: a receive that completes in turn with another message is out of order too, unless
+        // those between were lost.
+        let right = |n: u64| n == want || n > want && !self.plan.transport.is_reliable();
+        if numbered && !number.is_some_and(right) {
             return Err(Failure::Order { end, queue, want, got: number.unwrap_or(0) });
         }
         let iteration = number.unwrap_or(want);
-        let size = self.plan.len(iteration);
+        let size = self.plan.len(iteration) + self.plan.transport.header();
         if done.byte_len != self.fields.contains(WcFlags::BYTE_LEN).then_some(size) {
             return Err(Failure::Length { end, iteration, want: size, got: done.byte_len.unwrap_or(0) });
         }
@@ -152,6 +159,13 @@ impl Progress {
         }
         if done.qp_num != self.fields.contains(WcFlags::QP_NUM).then_some(self.qp_num) {
             return Some(format!("its queue pair is {:?}, not {:#x}", done.qp_num, self.qp_num));
+        }
+        let datagram = receive && self.plan.transport == Transport::Ud;
+        if datagram && self.fields.contains(WcFlags::SRC_QP) && done.src_qp != Some(self.peer) {
+            return Some(format!("its sender is {:?}, not {:#x}", done.src_qp, self.peer));
+        }
+        if done.grh != datagram {
+            return Some(format!("it has {} network header", if done.grh { "a" } else { "no" }));
         }
         let mut right = WcFlags::QP_NUM | WcFlags::COMPLETION_TIMESTAMP | WcFlags::COMPLETION_TIMESTAMP_WALLCLOCK;
         if receive {
@@ -178,6 +192,8 @@ mod tests {
             qp_num: Some(0x41),
             has: None,
             byte_len: Some(63),
+            src_qp: None,
+            grh: false,
             number: None,
             at: Instant::now(),
         }
@@ -185,7 +201,7 @@ mod tests {
 
     fn take(fields: WcFlags, done: &Done) -> Result<(), Failure> {
         let plan = Plan { iters: 2, size: 64, varied: true, ..Plan::default() };
-        let mut progress = Progress::new("B", plan, 0x41, fields);
+        let mut progress = Progress::new("B", plan, [0x41, 0x40], fields);
         progress.next = 1;
         let mut receives = Outstanding::default();
         receives.post(1);

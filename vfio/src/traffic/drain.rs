@@ -21,6 +21,8 @@ pub fn drain(cq: &mut Cq, progress: &mut Progress, receives: &mut Outstanding) -
             qp_num: Some(wc.qp_num),
             has: None,
             byte_len: Some(wc.byte_len),
+            src_qp: Some(wc.src_qp),
+            grh: wc.flags().contains(WcResultFlags::GRH),
             number: wc.flags().contains(WcResultFlags::WITH_IMM).then(|| u32::from_be(wc.imm_data)),
             at,
         };
@@ -46,6 +48,8 @@ pub fn drain_lazily(cq: &mut Cq, progress: &mut Progress, receives: &mut Outstan
             qp_num: entry.qp_num(),
             has: Some(fields(&entry)),
             byte_len: entry.byte_len(),
+            src_qp: entry.src_qp(),
+            grh: entry.wc_flags().contains(WcResultFlags::GRH),
             number: entry.imm_data().map(u32::from_be),
             at: Instant::now(),
         };

@@ -14,6 +14,8 @@ pub enum Failure {
     Mismatch { end: &'static str, iteration: u64, byte: usize, sent: u8, got: u8 },
     /// A message arrived with another length.
     Length { end: &'static str, iteration: u64, want: u32, got: u32 },
+    /// The network header in front of a datagram is not that of a packet to this port.
+    Header { end: &'static str, iteration: u64 },
     /// A completion did not come.
     Missing { lack: Lack, waited: Duration },
     /// Completions of one queue came in another order than the work requests.
@@ -56,6 +58,9 @@ impl fmt::Display for Failure {
             ),
             Self::Length { end, iteration, want, got } => {
                 write!(f, "message of iteration {iteration} arrived at {end} with {got} bytes instead of {want}")
+            }
+            Self::Header { end, iteration } => {
+                write!(f, "the network header of iteration {iteration}'s message at {end} does not name this port")
             }
             Self::Missing { lack: Lack { end, queue, wr_id, later }, waited } => {
                 write!(f, "completion missing: {end}'s {queue} with wr_id {wr_id} did not complete within ")?;

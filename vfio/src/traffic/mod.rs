@@ -1,15 +1,18 @@
 //! Real traffic over completion queues: two connected ends on one device, and round trips whose every byte is compared.
 
 mod check;
+mod connect;
 mod drain;
 mod events;
 mod failure;
 mod link;
 mod payload;
+mod plan;
 mod receives;
 mod rounds;
 mod wait;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use mlx5::{CompChannel, Cq, Device, ibv};
@@ -19,7 +22,7 @@ use crate::latency::Latency;
 use crate::progress::Progress;
 use events::Events;
 use link::Link;
-pub(crate) use link::Plan;
+pub(crate) use plan::{Plan, Transport};
 use rounds::Rounds;
 
 /// How often the program asked, and was told, while the round trips ran.
@@ -39,6 +42,22 @@ pub(crate) struct Waiting {
     pub(crate) sleeps: u64,
 }
 
+/// A message of an unreliable transport that did not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Its iteration.
+    pub(crate) iteration: u64,
+    /// The ends that it was on its way between.
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "iteration {} on the way from {} to {}", self.iteration, self.from, self.to)
+    }
+}
+
 /// What traffic came to.
 #[derive(Default)]
 pub(crate) struct Ran {
@@ -46,6 +65,10 @@ pub(crate) struct Ran {
     pub(crate) in_flight: u32,
     /// Round trips that were compared byte for byte at both ends.
     pub(crate) verified: u64,
+    /// Messages that were sent, both ways.
+    pub(crate) sent: u64,
+    /// Those that were lost on the way.
+    pub(crate) lost: Vec<Lost>,
     /// How long each message took, from the call that posted its send to the poll that told of its receive.
     pub(crate) latency: Latency,
     /// What waiting took.

@@ -1,35 +1,51 @@
 //! Receive requests and the memory that they point to.
 
-use mlx5::{AccessFlags, DmaBuf, Error, Pd, Qp, RecvWr, Sge, ibv};
+use mlx5::{AccessFlags, DmaBuf, Error, Pd, Qp, RecvWr, Sge, Srq, SrqAttr, SrqInitAttr, ibv};
 
 use super::check::Outstanding;
 use super::failure::Failure;
+use super::plan::Plan;
 
-/// Receive requests, each with a slot of memory of its own.
+/// Receive requests, of a queue pair or of a shared receive queue, each with a slot of memory of its own.
 pub struct Receives {
     memory: DmaBuf,
+    srq: Option<Srq>,
     slots: u32,
-    /// Bytes of a slot.
+    /// Bytes of a slot, and of the network header at its beginning.
     size: u32,
+    header: u32,
     /// How many were posted so far: the wr_id of the next one.
     posted: u64,
     pub outstanding: Outstanding,
 }
 
 impl Receives {
-    /// Memory for `slots` messages of `size` bytes.
-    pub fn new(pd: &Pd, slots: u32, size: u32) -> Result<Self, Error> {
+    /// Room for `slots` messages of a plan.
+    pub fn new(pd: &Pd, slots: u32, plan: &Plan) -> Result<Self, Error> {
+        let header = plan.transport.header();
+        let size = plan.size + header;
         let memory = pd.alloc_buf(slots as usize * size as usize, AccessFlags::LOCAL_WRITE)?;
-        Ok(Self { memory, slots, size, posted: 0, outstanding: Outstanding::default() })
+        let attr = SrqAttr { max_wr: slots, max_sge: 1, srq_limit: 0 };
+        let srq = plan.shared.then(|| ibv::create_srq(pd, &mut SrqInitAttr { srq_context: 0, attr })).transpose()?;
+        Ok(Self { memory, srq, slots, size, header, posted: 0, outstanding: Outstanding::default() })
     }
 
-    /// Posts until `want` are outstanding.
+    /// The shared receive queue that they are of.
+    pub fn srq(&self) -> Option<&Srq> {
+        self.srq.as_ref()
+    }
+
+    /// Posts until `want` are outstanding, to the shared receive queue or else to the queue pair.
     pub fn post(&mut self, qp: &mut Qp, want: usize) -> Result<(), Failure> {
         while self.outstanding.len() < want {
             let wr_id = self.posted;
             let addr = self.memory.addr() + self.slot(wr_id) as u64;
             let sg_list = [Sge { addr, length: self.size, lkey: self.memory.lkey() }];
-            ibv::post_recv(qp, &[RecvWr { wr_id, sg_list: &sg_list }])?;
+            let request = [RecvWr { wr_id, sg_list: &sg_list }];
+            match &mut self.srq {
+                Some(srq) => ibv::post_srq_recv(srq, &request)?,
+                None => ibv::post_recv(qp, &request)?,
+            }
             self.outstanding.post(wr_id);
             self.posted += 1;
         }
@@ -41,13 +57,18 @@ impl Receives {
         (wr_id % u64::from(self.slots)) as usize * self.size as usize
     }
 
-    /// The first bytes of what the message has left that a request took.
-    pub fn read(&self, wr_id: u64, bytes: &mut [u8]) -> Result<(), Error> {
-        self.memory.read(self.slot(wr_id), bytes)
+    /// Reads what the message has left that a request took: the network header, if there is one, and the first bytes of the
+    /// payload.
+    pub fn read(&self, wr_id: u64, payload: &mut [u8]) -> Result<Vec<u8>, Error> {
+        let mut header = vec![0; self.header as usize];
+        self.memory.read(self.slot(wr_id), &mut header)?;
+        self.memory.read(self.slot(wr_id) + header.len(), payload)?;
+        Ok(header)
     }
 
-    /// Gives the memory back.
+    /// Gives everything back, once no queue pair takes from it.
     pub fn close(self) -> Result<(), Error> {
-        self.memory.dereg().map_err(|e| e.error)
+        let srq = self.srq.map_or(Ok(()), |srq| ibv::destroy_srq(srq).map_err(|e| e.error));
+        srq.and(self.memory.dereg().map_err(|e| e.error))
     }
 }

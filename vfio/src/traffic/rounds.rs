@@ -5,14 +5,16 @@ use std::time::Instant;
 use mlx5::{PostError, SendFlags, SendWr, Sge, WcFlags, WrOpcode, ibv};
 use mlx5_model::Model;
 
-use super::Ran;
 use super::check::{Lack, Progress};
+use super::connect::Peer;
 use super::drain::{drain, drain_lazily};
 use super::events::Events;
 use super::failure::{Failure, Queue};
-use super::link::{A, B, End, INLINE, Link, Plan};
+use super::link::{A, B, End, Link};
 use super::payload::payload;
+use super::plan::{INLINE, Plan};
 use super::wait::Wait;
+use super::{Lost, Ran};
 
 /// A message: its iteration and what it says.
 type Message = (u64, Vec<u8>);
@@ -39,8 +41,9 @@ impl<'a> Rounds<'a> {
     ) -> Self {
         let [a, b] = &link.ends;
         // `ibv_poll_cq` gives all fields, whatever was asked for.
-        let a = Progress::new(a.name, *plan, a.qp.qp_num(), WcFlags::all());
-        let b = Progress::new(b.name, *plan, b.qp.qp_num(), b.cq.wc_flags());
+        let [at_a, at_b] = [a.qp.qp_num(), b.qp.qp_num()];
+        let a = Progress::new(a.name, *plan, [at_a, at_b], WcFlags::all());
+        let b = Progress::new(b.name, *plan, [at_b, at_a], b.cq.wc_flags());
         Self { model, plan: *plan, progress: [a, b], link, events, ran }
     }
 
@@ -61,6 +64,9 @@ impl<'a> Rounds<'a> {
 
     /// Sends messages, all in flight at once, and gives those that have arrived.
     fn transfer(&mut self, [from, to]: [usize; 2], messages: Vec<Message>) -> Result<Vec<Message>, Failure> {
+        if messages.is_empty() {
+            return Ok(messages);
+        }
         let link = &mut *self.link;
         link.receives[link.ends[to].receives].post(&mut link.ends[to].qp, messages.len())?;
         let sender = &mut link.ends[from];
@@ -70,11 +76,13 @@ impl<'a> Rounds<'a> {
         let sent = Instant::now();
         post_sends(sender, &messages, &self.plan)?;
         messages.iter().for_each(|(iteration, _)| self.progress[from].sends.post(*iteration));
+        self.ran.sent += messages.len() as u64;
         self.wait(from, to, messages.len())?;
-        self.arrived(to, messages, sent)
+        self.arrived(from, to, messages, sent)
     }
 
-    /// Waits and polls until `want` messages have arrived, and were sent.
+    /// Waits and polls until `want` messages have arrived, and were sent. Of an unreliable transport those that have not come in
+    /// time are lost.
     fn wait(&mut self, from: usize, to: usize, want: usize) -> Result<(), Failure> {
         let mut wait = Wait::new(self.model, self.plan.threaded);
         while let Some(lack) = self.lacks(from, to, want) {
@@ -84,6 +92,8 @@ impl<'a> Rounds<'a> {
             }
             if self.drain()? != 0 {
                 wait = Wait::new(self.model, self.plan.threaded);
+            } else if wait.is_over() && self.is_lost(&lack) {
+                return Ok(());
             } else if wait.is_over() {
                 return Err(Failure::Missing { lack, waited: wait.longest() });
             } else if self.events.is_none() {
@@ -102,6 +112,12 @@ impl<'a> Rounds<'a> {
         lack.or_else(|| sender.sends.lacks(sender.end, Queue::Send, 0))
     }
 
+    /// Whether it is the message that did not come, and not its completion alone.
+    fn is_lost(&self, lack: &Lack) -> bool {
+        let was_sent = self.progress.iter().all(|end| end.sends.len() == 0);
+        !self.plan.transport.is_reliable() && was_sent && lack.later.is_none()
+    }
+
     /// Takes what has completed at both ends; how many did.
     fn drain(&mut self) -> Result<usize, Failure> {
         let Link { ends: [a, b], receives, .. } = &mut *self.link;
@@ -114,19 +130,48 @@ impl<'a> Rounds<'a> {
     }
 
     /// Compares what has arrived with what was sent, and gives it back.
-    fn arrived(&mut self, to: usize, messages: Vec<Message>, sent: Instant) -> Result<Vec<Message>, Failure> {
-        let end = &self.link.ends[to];
+    fn arrived(
+        &mut self,
+        from: usize,
+        to: usize,
+        messages: Vec<Message>,
+        sent: Instant,
+    ) -> Result<Vec<Message>, Failure> {
+        let [sender, end] = [&self.link.ends[from], &self.link.ends[to]];
         let receives = &self.link.receives[end.receives];
         let mut arrived = Vec::with_capacity(messages.len());
-        for (arrival, (iteration, payload)) in self.progress[to].arrived.drain(..).zip(messages) {
+        let (mut messages, lossy) = (messages.into_iter(), !self.plan.transport.is_reliable());
+        let mut lost = |iteration| self.ran.lost.push(Lost { iteration, from: sender.name, to: end.name });
+        for arrival in self.progress[to].arrived.drain(..) {
+            let Some(message) = messages.next() else { break };
+            let (mut iteration, mut payload) = message;
             let mut got = vec![0; payload.len()];
-            receives.read(arrival.wr_id, &mut got)?;
+            let header = receives.read(arrival.wr_id, &mut got)?;
+            check_header(end, iteration, &header)?;
+            // Those in front of the one that has come are lost. What has no number is known by what it says.
+            let another = |iteration, payload: &Vec<u8>, later: &[Message]| match arrival.number {
+                Some(number) => number != iteration,
+                None => lossy && *payload != got && later.iter().any(|(_, payload)| *payload == got),
+            };
+            while another(iteration, &payload, messages.as_slice()) {
+                lost(iteration);
+                let Some(next) = messages.next() else { break };
+                (iteration, payload) = next;
+            }
             compare(end.name, iteration, &payload, &got)?;
             self.ran.latency.record(arrival.at.duration_since(sent));
             arrived.push((iteration, got));
         }
+        messages.for_each(|(iteration, _)| lost(iteration));
         Ok(arrived)
     }
+}
+
+/// Checks that a network header is that of a packet to this port: it ends with the destination's address, IPv6 or IPv4.
+fn check_header(end: &End, iteration: u64, header: &[u8]) -> Result<(), Failure> {
+    let gid = end.peer.as_ref().and_then(|peer| peer.gid).unwrap_or_default();
+    let right = header.is_empty() || header.ends_with(&gid[12..]);
+    if right { Ok(()) } else { Err(Failure::Header { end: end.name, iteration }) }
 }
 
 /// Posts the sends of a burst with one doorbell. Short payloads travel in the work request, longer ones in memory.
@@ -136,6 +181,7 @@ fn post_sends(end: &mut End, messages: &[Message], plan: &Plan) -> Result<(), Po
         [Sge { addr, length: payload.len() as u32, lkey: end.outgoing.lkey() }]
     };
     let pieces: Vec<[Sge; 1]> = (0..).zip(messages).map(piece).collect();
+    let ud = end.peer.as_ref().and_then(Peer::address);
     let requests: Vec<SendWr<'_>> = messages
         .iter()
         .zip(&pieces)
@@ -150,8 +196,8 @@ fn post_sends(end: &mut End, messages: &[Message], plan: &Plan) -> Result<(), Po
                 } else {
                     WrOpcode::Send
                 },
+                ud,
                 send_flags: if inline { SendFlags::SIGNALED | SendFlags::INLINE } else { SendFlags::SIGNALED },
-                ud: None,
             }
         })
         .collect();
