@@ -266,7 +266,6 @@ pub fn get_srq_num(srq: &Srq) -> u32 {
 ///
 /// # Errors
 /// As [`Srq::destroy`].
-#[expect(clippy::result_large_err, reason = "the queue itself comes back")]
 pub fn destroy_srq(srq: Srq) -> Result<(), Returned<Srq>> {
     srq.destroy()
 }

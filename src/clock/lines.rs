@@ -39,7 +39,7 @@ impl Line {
 
     fn at(&self, ticks: u64) -> u64 {
         let length = |ticks: u64| {
-            let ns = u128::from(ticks) * u128::from(self.slope) >> FRACTION;
+            let ns = (u128::from(ticks) * u128::from(self.slope)) >> FRACTION;
             u64::try_from(ns).unwrap_or(u64::MAX)
         };
         match self.distance(ticks) {

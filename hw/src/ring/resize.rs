@@ -22,7 +22,7 @@ impl<F: CqeFormat> Ring<F> {
         if log_size > MAX_LOG_SIZE {
             return Err(RingError::TooLarge);
         }
-        if to.len() < F::SIZE / 4 << log_size {
+        if to.len() < (F::SIZE / 4) << log_size {
             return Err(RingError::ShortMemory);
         }
         let Some(waiting) = self.before_the_last(from)?.filter(|n| *n <= 1 << log_size) else { return Ok(false) };
