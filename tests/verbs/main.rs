@@ -31,6 +31,7 @@ mod scatter;
 mod srq;
 mod srq_left;
 mod srq_memory;
+mod srq_mix;
 mod support;
 mod threads;
 mod uc;
