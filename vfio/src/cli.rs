@@ -70,8 +70,7 @@ Examples:
   mlx5 pingpong --model --compress csum --layout enhanced --cqe-size 128
   mlx5 pingpong --model --inline-cqe --size 32
   mlx5 pingpong --model --transport ud --srq     datagrams, received from one shared receive queue
-  mlx5 pingpong --model --transport uc --fault lost-message
-                                                 what an unreliable transport lost; exit code 1
+  mlx5 pingpong --model --transport uc --fault lost-message   what got lost; exit code 1
   mlx5 pingpong --model --iters 4 --trace        every command with its status and time
   mlx5 pingpong --model --fault lost-cqe         how a failure looks; exit code 1
   mlx5 pingpong --model --json";

@@ -57,7 +57,10 @@ fn wrong_arguments_end_with_a_helpful_line_and_exit_code_2() {
         (&["pingpong", "--model", "--iters", "many"][..], "invalid value 'many' for '--iters <N>'"),
         (&["pingpong", "--model", "--size", "0"][..], "0 is not in 1..=1048576"),
         (&["pingpong", "--model", "--cqe", "65536"][..], "at most 65535 entries"),
-        (&["pingpong", "--model", "--fault", "fire"][..], "possible values: corrupt, lost-cqe, bad-order"),
+        (
+            &["pingpong", "--model", "--fault", "fire"][..],
+            "possible values: corrupt, lost-message, lost-cqe, bad-order",
+        ),
         (&["decode", "--as", "poem", "--hex", "00"][..], "possible values: cqe, command, mailbox, eqe, health, text"),
         (&["decode", "--compress", "zip", "--hex", "00"][..], "possible values: hash, csum"),
         (&["decode", "--cqe-size", "32", "--hex", "00"][..], "possible values: 64, 128"),

@@ -144,6 +144,7 @@ fn a_queue_says_what_its_entries_are_and_what_polling_gives() {
         ("layout", "enhanced".into()),
         ("ignores_overrun", true.into()),
         ("real_time", false.into()),
+        ("clock_khz", mlx5_model::CapConfig::default().device_frequency_khz.into()),
     ] {
         assert_eq!(got[field], value, "{field}: {got}");
     }
@@ -165,7 +166,14 @@ fn a_queue_says_what_its_entries_are_and_what_polling_gives() {
         assert_eq!(cq(0, &format!("--compress {format}"))["format"], format);
     }
     let (stdout, _) = run(0, &["cq", "--model", "--compress", "hash", "--cqe", "100"]);
-    for says in ["cqe 100", "127", "128 slots of 64 bytes, 8192 bytes", "compressed (hash, basic layout)", "imm_data"] {
+    for says in [
+        "cqe 100",
+        "127",
+        "128 slots of 64 bytes, 8192 bytes",
+        "compressed (hash, basic layout)",
+        "imm_data",
+        "free-running clock, ",
+    ] {
         assert!(stdout.contains(says), "{says}: {stdout}");
     }
     cq(0, "--parent-domain --comp-vector 0 --flags single-threaded");

@@ -41,6 +41,8 @@ pub(super) struct Created {
     most_in_session: u32,
     ignores_overrun: bool,
     real_time: bool,
+    /// Of the device's free-running clock, in kHz; 0 where the device does not say.
+    clock_khz: u64,
     eqn: u32,
     fields: WcFlags,
 }
@@ -103,6 +105,7 @@ impl Created {
             most_in_session: limits.cqe_comp_caps.max_num,
             ignores_overrun: context.oi(),
             real_time: context.cq_timestamp_format() == u32::from(TsFormat::REAL_TIME.0),
+            clock_khz: limits.hca_core_clock,
             eqn: context.c_eqn(),
             fields: cq.wc_flags(),
         }
@@ -137,14 +140,18 @@ impl Created {
     fn rows(&self) -> Vec<(&'static str, String)> {
         let overrun =
             if self.ignores_overrun { "ignored: entries are lost" } else { "moves the queue to the error state" };
-        let clock = if self.real_time { "real time" } else { "the device's free-running clock" };
+        let clock = match (self.real_time, self.clock_khz) {
+            (true, _) => "real time".into(),
+            (false, 0) => "the device's free-running clock".into(),
+            (false, khz) => format!("the device's free-running clock, {} MHz", khz as f64 / 1e3),
+        };
         vec![
             ("cqn", format!("{:#x}", self.cqn)),
             ("cqe", self.cqe.to_string()),
             ("ring", format!("{} slots of {} bytes, {} bytes", self.slots, self.kind.cqe_size, self.bytes())),
             ("entries", self.kind.words()),
             ("overrun", overrun.into()),
-            ("time stamps", clock.into()),
+            ("time stamps", clock),
             ("events", format!("event queue {:#x}", self.eqn)),
             ("completions", self.readers().join(", ")),
             ("polling", self.polling()),
@@ -180,6 +187,7 @@ impl Report {
             object["most_in_session"] = created.kind.compressed.map(|_| created.most_in_session).into();
             object["ignores_overrun"] = created.ignores_overrun.into();
             object["real_time"] = created.real_time.into();
+            object["clock_khz"] = created.clock_khz.into();
             object["eqn"] = created.eqn.into();
             object["fields"] = created.readers().into();
         }
