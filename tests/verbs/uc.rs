@@ -202,3 +202,21 @@ fn a_short_message_may_lie_in_its_completion() {
     drop((qp, cq, buf, pd));
     close(&port, dev);
 }
+
+/// Optional attributes of `ibv_modify_qp(3)`: what the peer may do is told again at each step, and only writes are there to allow.
+#[test]
+fn what_the_peer_may_do_can_change_on_the_way() {
+    let (port, dev) = open();
+    let (pd, cq) = (dev.alloc_pd().unwrap(), dev.create_cq(15, 0, 0).unwrap());
+    let mut qp = create(&pd, &cq, &cq);
+    for ((qp_state, mask), allowed) in STEPS.into_iter().zip([AccessFlags::empty(), REMOTE, AccessFlags::REMOTE_READ]) {
+        let attr = QpAttr { qp_state, qp_access_flags: allowed, ..path_to(&dev, 0x77) };
+        qp.modify(&attr, mask | QpAttrMask::ACCESS_FLAGS).unwrap();
+        // SAFETY: a query names no memory and takes nothing away.
+        let qpc = unsafe { dev.general_cmd(&mlx5::hw::cmd::QueryQp { qpn: qp.qp_num() }) }.unwrap();
+        let right = (allowed.contains(AccessFlags::REMOTE_WRITE), false, false);
+        assert_eq!((qpc.rwe(), qpc.rre(), qpc.rae()), right, "{qp_state:?}");
+    }
+    drop((qp, cq, pd));
+    close(&port, dev);
+}

@@ -321,7 +321,7 @@ fn transitions_of_datagrams_need_what_the_man_page_lists() {
     let mut qp = create(&pd, &cq, &cq, SIZES);
     let errno = |result: Result<(), Error>| result.map_err(Error::errno);
     for (qp_state, mask) in STEPS {
-        let attr = QpAttr { qp_state, qkey: QKEY, port_num: 1, sq_psn: 0xab, ..Default::default() };
+        let attr = QpAttr { qp_state, qkey: QKEY, sq_psn: 0xab, ..crate::support::path_to(&dev, 0x77) };
         for missing in mask.iter().filter(|bit| *bit != QpAttrMask::STATE) {
             assert_eq!(errno(qp.modify(&attr, mask - missing)), Err(22), "{qp_state:?} without {missing:?}");
         }
