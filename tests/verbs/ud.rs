@@ -392,7 +392,7 @@ fn pd_create(pd: &Pd, mut init: QpInitAttr<'_>) -> Qp {
 /// Of rdma-core's tests: its ring and its number of iterations, with an extended CQ.
 #[test]
 fn an_extended_cq_of_2000_carries_a_hundred_datagrams() {
-    let mut b = bench();
+    let b = bench();
     let ah = b.ah();
     let ex = CqInitAttrEx { cqe: 2000, wc_flags: WcFlags::STANDARD, ..Default::default() };
     let mut cq = b.dev.create_cq_ex(&ex).unwrap();
