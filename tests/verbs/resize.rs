@@ -14,9 +14,12 @@ use crate::poll_overrun::careless;
 use crate::poll_sessions::{Kind, burst, check, forms, kinds, poll_some};
 use crate::support::{Pair, QP_CAP_64, SIZES, connect, create_qp, open, pair, pair_with, poll_n};
 
+/// Makes a CQ of at least so many entries.
+type Maker = Box<dyn Fn(&Device, u32) -> Cq>;
+
 /// Rings of 64- and 128-byte entries, and with compression; of each format with `all`.
-fn makers(all: bool) -> Vec<Box<dyn Fn(&Device, u32) -> Cq>> {
-    let plain = [64, 128].map(|size| -> Box<dyn Fn(&Device, u32) -> Cq> {
+fn makers(all: bool) -> Vec<Maker> {
+    let plain = [64, 128].map(|size| -> Maker {
         Box::new(move |dev, cqe| {
             let mut attr = Attr::default();
             attr.ex.cqe = cqe;
@@ -25,9 +28,7 @@ fn makers(all: bool) -> Vec<Box<dyn Fn(&Device, u32) -> Cq>> {
         })
     });
     let kinds: Vec<Kind> = if all { kinds() } else { forms().collect() };
-    let compressed = kinds
-        .into_iter()
-        .map(|kind| -> Box<dyn Fn(&Device, u32) -> Cq> { Box::new(move |dev, cqe| kind.create(dev, cqe)) });
+    let compressed = kinds.into_iter().map(|kind| -> Maker { Box::new(move |dev, cqe| kind.create(dev, cqe)) });
     plain.into_iter().chain(compressed).collect()
 }
 
