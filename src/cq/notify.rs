@@ -86,9 +86,6 @@ impl Cq {
         if self.pending.is_some() {
             return true;
         }
-        if self.next.is_some() {
-            self.follow();
-        }
         let mem = self.mem.words();
         each_ring!(&mut self.ring, ring => ring.consume(mem).is_ok_and(|mut entries| {
             let found = entries.next().is_some();

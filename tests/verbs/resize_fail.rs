@@ -1,7 +1,7 @@
 //! Resizing and moderating completion queues: what is refused, and what a resize leaves that failed or had no answer.
 
 use mlx5::hw::cqc::Cqc;
-use mlx5::{CqAttrMask, Error, ModerateCq, ModifyCqAttr, SendFlags, Wc, ibv};
+use mlx5::{CqAttrMask, Error, ExclusiveCqs, ModerateCq, ModifyCqAttr, PollError, SendFlags, Wc, ibv};
 use mlx5_model::{CapConfig, Effect, Fault, Match, ModelConfig};
 
 use crate::cq_create::{EINVAL, EOPNOTSUPP, errno, with_caps};
@@ -143,6 +143,52 @@ fn polling_follows_a_resize_that_was_answered_too_late() {
             p.end();
         }
     }
+}
+
+/// The last entry of the old ring comes in the middle of a batch, which ends in front of it: what follows is in the new ring.
+#[test]
+fn a_batch_ends_in_front_of_the_last_entry() {
+    for poller in [true, false] {
+        let mut p = pair();
+        inject(&p, Effect::Never);
+        assert_eq!(errno(p.cq[0].resize(127)), Some(ETIMEDOUT));
+        complete(&mut p, 0, 2);
+        let mut last = [0; 64];
+        last[63] = 5 << 4;
+        let Pair { port, cq: [cq, _], .. } = &mut p;
+        let (model, cqn) = (&port.model, cq.cqn());
+        if poller {
+            let mut poller = cq.start_poll(&POLL).unwrap();
+            assert!(model.inject_cqe(cqn, last));
+            assert_eq!(poller.next().unwrap().wr_id(), 1);
+            assert_eq!(poller.next().err(), Some(PollError::Empty));
+        } else {
+            assert_eq!(ids(cq), [0, 1]);
+            assert!(model.inject_cqe(cqn, last));
+        }
+        assert_eq!(cq.cqe(), 63);
+        assert_eq!(ids(cq), []);
+        assert_eq!(cq.cqe(), 127);
+        p.poll(1, 2);
+        drop(p);
+    }
+}
+
+/// Entries in both rings are dropped when their queue pair is reset.
+#[test]
+fn a_reset_finds_entries_behind_a_resize_that_was_answered_too_late() {
+    let mut p = pair();
+    complete(&mut p, 0, 3);
+    inject(&p, Effect::Late(1000 * SECOND));
+    assert_eq!(errno(p.cq[0].resize(127)), Some(ETIMEDOUT));
+    complete(&mut p, 3, 4);
+    let [cq, _] = &mut p.cq;
+    p.qp[0].reset(ExclusiveCqs::Same(cq)).unwrap();
+    assert_eq!(ids(&mut p.cq[0]), []);
+    assert_eq!(p.cq[0].cqe(), 127);
+    p.poll(1, 7);
+    p.port.model.step(2000 * SECOND);
+    p.end();
 }
 
 /// The device says that it has gone on, and the old ring does not: a peer's driver believes it, and its CQ is broken.

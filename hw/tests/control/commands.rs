@@ -6,6 +6,7 @@ use mlx5_hw::be::Be32;
 use mlx5_hw::caps::CapPage;
 use mlx5_hw::cmd::*;
 use mlx5_hw::cmd_entry::{CmdIfBox, CmdQueueEntry, ENTRY_TYPE, mailboxes, xor};
+use mlx5_hw::cqc::Cqc;
 use mlx5_hw::eqc::Eqc;
 use mlx5_hw::mkc::Mkc;
 use mlx5_hw::prm::Layout;
@@ -185,6 +186,26 @@ fn set_hca_cap_sends_the_whole_page_back() {
     output.extend(bytes(page.words()));
     let query = QueryHcaCap { cap_type: CapType::GENERAL, mode: CapMode::Current };
     assert!(decoded(&query, &output) == page);
+}
+
+/// As `mlx5_ib_resize_cq` and `mlx5_core_modify_cq_moderation` of Linux fill it in.
+#[test]
+fn modify_cq_selects_what_it_changes() {
+    let select = |names: &[&str]| names.iter().map(|name| header_constant("cq_modify", name)).sum::<u64>() as u32;
+    let cqc = Cqc::new().with_log_cq_size(9).with_log_page_size(3).with_cqe_sz(2);
+    let resize = encoded(&ResizeCq { cqn: 0x12_3456, cqc, pas: &[0x1_2345_6789_a000] });
+    assert_eq!(op_mod(&resize), header_constant("cmd_op_mod", "MLX5_CQ_OPMOD_RESIZE"));
+    assert_eq!(resize[8..12], [0, 0x12, 0x34, 0x56]);
+    let all = ["MLX5_MODIFY_CQ_MASK_LOG_SIZE", "MLX5_MODIFY_CQ_MASK_PG_OFFSET", "MLX5_MODIFY_CQ_MASK_PG_SIZE"];
+    assert_eq!(resize[12..16], select(&all).to_be_bytes());
+    assert_eq!(resize[16..80], bytes(cqc.words()));
+    assert_eq!(resize[0x110..], 0x1_2345_6789_a000_u64.to_be_bytes());
+
+    let moderate = encoded(&ModerateCq { cqn: 7, cq_max_count: 0xabcd, cq_period: 0xfff });
+    assert_eq!((op_mod(&moderate), &moderate[8..12]), (0, &[0, 0, 0, 7][..]));
+    assert_eq!(moderate[12..16], select(&["MLX5_CQ_MODIFY_PERIOD", "MLX5_CQ_MODIFY_COUNT"]).to_be_bytes());
+    assert_eq!(moderate[32..36], [0x0f, 0xff, 0xab, 0xcd], "cq_period, cq_max_count");
+    assert!(moderate[16..32].iter().chain(&moderate[36..]).all(|byte| *byte == 0));
 }
 
 #[test]

@@ -52,6 +52,8 @@ fn commands_of_objects_have_linux_s_lengths() {
     let pas = [1 << 12; 8];
     assert_eq!(shape(&CreateEq { eqc: Eqc::new(), event_bitmask: 0, pas: &pas[..1] }), (0x301, 280, 16));
     assert_eq!(shape(&CreateCq { cqc: Cqc::new(), pas: &pas[..4] }), (0x400, 304, 16));
+    assert_eq!(shape(&ResizeCq { cqn: 1, cqc: Cqc::new(), pas: &pas[..4] }), (0x403, 304, 16));
+    assert_eq!(shape(&ModerateCq { cqn: 1, cq_max_count: 1, cq_period: 1 }), (0x403, 272, 16));
     assert_eq!(shape(&CreateMkey { mkc: Mkc::new(), translations: &pas[..1] }), (0x200, 288, 16));
     assert_eq!(shape(&CreateQp { qpc: Qpc::new(), pas: &pas }), (0x500, 336, 16));
     assert_eq!(shape(&CreateRmp { rmpc: Rmpc::new(), pas: &pas[..2] }), (0x90c, 288, 16));
