@@ -322,9 +322,11 @@ fn a_queue_is_resized_while_others_post() {
 fn the_old_ring_is_given_back_and_the_record_stays() {
     let mut p = pair();
     let (pieces, record) = (p.port.model.dma_outstanding().0, p.cq[0].query().unwrap().dbr_addr());
-    for cqe in [1000, 31, 4000, 1] {
+    for (n, cqe) in [1000, 31, 4000, 1].into_iter().enumerate() {
         let ring = p.port.model.cq_ring(p.cq[0].cqn());
         p.cq[0].resize(cqe).unwrap();
+        let consumed = u32::from_be(p.port.words(record, 1)[0].load(Ordering::Relaxed));
+        assert_eq!(consumed, n as u32 + 1, "the old ring's last entry");
         assert_ne!(p.port.model.cq_ring(p.cq[0].cqn()), ring);
         assert_eq!(p.port.model.dma_outstanding().0, pieces);
         assert_eq!(p.cq[0].query().unwrap().dbr_addr(), record);

@@ -167,7 +167,7 @@ fn a_batch_ends_in_front_of_the_last_entry() {
             assert!(model.inject_cqe(cqn, last));
         }
         assert_eq!(cq.cqe(), 63);
-        assert_eq!(ids(cq), []);
+        assert!(ids(cq).is_empty());
         assert_eq!(cq.cqe(), 127);
         p.poll(1, 2);
         drop(p);
@@ -184,7 +184,7 @@ fn a_reset_finds_entries_behind_a_resize_that_was_answered_too_late() {
     complete(&mut p, 3, 4);
     let [cq, _] = &mut p.cq;
     p.qp[0].reset(ExclusiveCqs::Same(cq)).unwrap();
-    assert_eq!(ids(&mut p.cq[0]), []);
+    assert!(ids(&mut p.cq[0]).is_empty());
     assert_eq!(p.cq[0].cqe(), 127);
     p.poll(1, 7);
     p.port.model.step(2000 * SECOND);
