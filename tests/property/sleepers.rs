@@ -25,6 +25,8 @@ pub const CHANNELS: usize = 2;
 pub const VECTORS: u32 = 3;
 const DEPTH: u32 = 16;
 const MS: u64 = 1_000_000;
+/// A wait that has to end well before.
+const FOR_EVER: u64 = 10_000 * MS;
 
 /// What makes a CQ: its entries, its channel ([`CHANNELS`] for none) and its vector.
 #[derive(Clone, Debug)]
@@ -102,7 +104,7 @@ impl World {
     }
 
     pub fn begin(&mut self, wishes: &[Wish], arms_see_waiting: bool) {
-        self.patience = if self.thread.is_some() { 20_000 * MS } else { 10 * MS };
+        self.patience = if self.thread.is_some() { 5_000 * MS } else { 10 * MS };
         self.port.model.set_arm_sees_waiting(arms_see_waiting);
         self.channels = (0..CHANNELS).map(|_| self.dev.create_comp_channel()).collect();
         self.qps.resize_with(QPS, || None);
@@ -115,7 +117,7 @@ impl World {
         let eq = queues.into_iter().nth(vector as usize).expect("an event queue for each vector");
         assert!(self.port.model.set_event_pace(eq.eqn, pace));
         if pace.lose_one_in > 0 {
-            self.patience = self.patience.max(110 * MS);
+            self.patience = self.patience.max(115 * MS);
         }
     }
 
@@ -249,9 +251,12 @@ impl World {
     pub fn wait(&mut self, channel: usize) {
         let owes = self.cqs.iter().any(|watched| watched.wish.channel == channel && watched.owes);
         let begun = self.dev.now();
-        let deadline = begun + if owes { self.patience } else { 20_000 };
+        let deadline = begun + if owes { FOR_EVER } else { 20_000 };
         match self.channels[channel].get_event(deadline) {
-            Ok(event) => self.took(channel, event),
+            Ok(event) => {
+                self.in_time(begun);
+                self.took(channel, event);
+            }
             Err(Error::NoEvent) if !owes => {}
             Err(error) => panic!("a wake-up is lost: {error} after {} ns", self.dev.now() - begun),
         }
@@ -279,7 +284,8 @@ impl World {
     /// Sleeps until there is something to poll, if there will be.
     pub fn wait_for_cq(&mut self, at: usize) {
         let comes = self.pending(at) > 0;
-        let deadline = self.dev.now() + if comes { self.patience } else { 20_000 };
+        let begun = self.dev.now();
+        let deadline = begun + if comes { FOR_EVER } else { 20_000 };
         let watched = &mut self.cqs[at];
         match watched.cq.wait(deadline) {
             Err(Error::Invalid { .. }) if watched.wish.channel == CHANNELS => return,
@@ -288,6 +294,13 @@ impl World {
             Err(error) => panic!("a wake-up is lost: {error}"),
         }
         (watched.armed, watched.owes, watched.requests) = (None, false, None);
+        self.in_time(begun);
+    }
+
+    /// A wait that is over by a look at its deadline would be over in time without any interrupt.
+    fn in_time(&self, begun: u64) {
+        let took = self.dev.now() - begun;
+        assert!(took <= self.patience, "it woke after {took} ns");
     }
 
     pub fn ack(&mut self, at: usize, events: u32) {
