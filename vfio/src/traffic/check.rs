@@ -229,6 +229,26 @@ mod tests {
     }
 
     #[test]
+    fn a_datagram_from_somebody_else_or_without_its_header_is_found() {
+        let plan = Plan { iters: 2, size: 64, transport: Transport::Ud, ..Plan::default() };
+        let take = |done: &Done| {
+            let mut receives = Outstanding::default();
+            receives.post(1);
+            Progress::new("B", plan, [0x41, 0x40], WcFlags::all()).take(done, &mut receives)
+        };
+        let right = || Done { byte_len: Some(64 + 40), src_qp: Some(0x40), grh: true, ..good() };
+        assert_eq!(take(&right()), Ok(()));
+        for (wrong, says) in [
+            (Done { src_qp: Some(0x41), ..right() }, "its sender is Some(65), not 0x40"),
+            (Done { grh: false, ..right() }, "it has no network header"),
+            (Done { byte_len: Some(64), ..right() }, "with 64 bytes instead of 104"),
+        ] {
+            let error = take(&wrong).expect_err(says).to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
     fn a_field_that_was_asked_for_and_is_not_there_or_the_other_way_round_is_found() {
         let asked = WcFlags::BYTE_LEN | WcFlags::QP_NUM | WcFlags::SL | WcFlags::TM_INFO;
         let has = |fields| take(asked, &Done { has: Some(fields), ..good() });

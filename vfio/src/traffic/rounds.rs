@@ -147,7 +147,9 @@ impl<'a> Rounds<'a> {
             let (mut iteration, mut payload) = message;
             let mut got = vec![0; payload.len()];
             let header = receives.read(arrival.wr_id, &mut got)?;
-            check_header(end, iteration, &header)?;
+            if !is_to(end.peer.as_ref().and_then(|peer| peer.gid), &header) {
+                return Err(Failure::Header { end: end.name, iteration });
+            }
             // Those in front of the one that has come are lost. What has no number is known by what it says.
             let another = |iteration, payload: &Vec<u8>, later: &[Message]| match arrival.number {
                 Some(number) => number != iteration,
@@ -167,11 +169,10 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Checks that a network header is that of a packet to this port: it ends with the destination's address, IPv6 or IPv4.
-fn check_header(end: &End, iteration: u64, header: &[u8]) -> Result<(), Failure> {
-    let gid = end.peer.as_ref().and_then(|peer| peer.gid).unwrap_or_default();
-    let right = header.is_empty() || header.ends_with(&gid[12..]);
-    if right { Ok(()) } else { Err(Failure::Header { end: end.name, iteration }) }
+/// Whether a network header is that of a packet to this address: it ends with it, as IPv6 or IPv4.
+fn is_to(gid: Option<[u8; 16]>, header: &[u8]) -> bool {
+    let gid = gid.unwrap_or_default();
+    header.is_empty() || header.ends_with(&gid) || header.ends_with(&gid[12..]) && header.get(20) == Some(&0x45)
 }
 
 /// Posts the sends of a burst with one doorbell. Short payloads travel in the work request, longer ones in memory.
@@ -208,4 +209,23 @@ fn post_sends(end: &mut End, messages: &[Message], plan: &Plan) -> Result<(), Po
 fn compare(end: &'static str, iteration: u64, sent: &[u8], got: &[u8]) -> Result<(), Failure> {
     let different = sent.iter().zip(got).enumerate().find(|(_, (sent, got))| sent != got);
     different.map_or(Ok(()), |(byte, (&sent, &got))| Err(Failure::Mismatch { end, iteration, byte, sent, got }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv6 header ends with the whole address, an IPv4 header has 20 bytes, begins with 0x45 and ends with its last four.
+    #[test]
+    fn a_header_to_another_address_is_found() {
+        let gid: [u8; 16] = *b"\xfe\x80\0\0\0\0\0\0\x02\x15\xb3\xff\xfe\0\0\x01";
+        let (mut v6, mut v4) = ([0; 40], [0; 40]);
+        (v6[0], v4[20]) = (0x60, 0x45);
+        v6[24..].copy_from_slice(&gid);
+        v4[36..].copy_from_slice(&gid[12..]);
+        assert!(is_to(Some(gid), &v6) && is_to(Some(gid), &v4) && is_to(Some(gid), &[]));
+        v6[24] = 0xfd;
+        v4[39] = 2;
+        assert!(!is_to(Some(gid), &v6) && !is_to(Some(gid), &v4) && !is_to(Some(gid), &[0; 40]));
+    }
 }
