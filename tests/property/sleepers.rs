@@ -410,12 +410,13 @@ fn iterate(cq: &mut Cq, wcs: &mut [Wc]) -> usize {
         Err(error) => panic!("{error}"),
     };
     wcs[0] = poller.completion().to_wc();
-    for at in 1..wcs.len() {
+    let room = wcs.len();
+    for (at, wc) in wcs.iter_mut().enumerate().skip(1) {
         match poller.next() {
-            Ok(completion) => wcs[at] = completion.to_wc(),
+            Ok(completion) => *wc = completion.to_wc(),
             Err(PollError::Empty) => return at,
             Err(error) => panic!("{error}"),
         }
     }
-    wcs.len()
+    room
 }
