@@ -4,9 +4,14 @@
 //! lock, so that whoever has taken what is there knows that it has been handled too; the consumer index goes to the device
 //! after each batch, long before the 128 spare entries are used up.
 //! An event of a kind or about an object that the driver does not know is counted and otherwise ignored.
+//!
+//! No completion event queue overruns, though nobody may take its events for long. What lies there when it has been emptied comes
+//! of requests: one for each CQ that had asked before, which are at most half of its entries, and one for each request
+//! since, which are an eighth at most before it is emptied again. The rest is for requests on their way to the device.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use mlx5_hw::arch::dma_mb_before_ci;
 use mlx5_hw::be::Be32;
@@ -56,6 +61,8 @@ struct EventQueue {
     uar: u32,
     ring: EqRing,
     memory: DmaRegion,
+    /// CQs that may ask for events here.
+    askers: u32,
     armed: bool,
     /// DESTROY_EQ is on its way: events still count, but the doorbell may no longer be there.
     dying: bool,
@@ -91,11 +98,15 @@ impl EventQueue {
 pub(crate) struct EventQueues {
     port: Arc<Port>,
     list: Mutex<Vec<EventQueue>>,
+    /// Requests for completion events since the queues were emptied, and how many may be made until they are again.
+    requests: AtomicU32,
+    most_requests: AtomicU32,
 }
 
 impl EventQueues {
     pub(crate) fn new(port: Arc<Port>) -> Self {
-        Self { port, list: Mutex::new(Vec::new()) }
+        let (requests, most_requests) = (AtomicU32::new(0), AtomicU32::new(u32::MAX));
+        Self { port, list: Mutex::new(Vec::new()), requests, most_requests }
     }
 
     /// Makes an event queue and arms it; gives its number.
@@ -125,7 +136,10 @@ impl EventQueues {
         if list.iter().any(|eq| eq.eqn == eqn) {
             return Err(Error::Protocol { what: "CREATE_EQ gave the number of an event queue that exists" });
         }
-        let eq = EventQueue { role: plan.role, eqn, uar, ring, memory, armed: true, dying: false };
+        if plan.role == Role::Completion {
+            self.most_requests.fetch_min(ring.entries() / 8, Ordering::Relaxed);
+        }
+        let eq = EventQueue { role: plan.role, eqn, uar, ring, memory, askers: 0, armed: true, dying: false };
         eq.doorbell(&self.port, EQ_ARM);
         list.push(eq);
         Ok(eqn)
@@ -166,9 +180,30 @@ impl EventQueues {
         drop(left);
     }
 
+    /// Room for the event of one more CQ in event queue `eqn`; false without.
+    pub(crate) fn admit(&self, eqn: u32) -> bool {
+        let mut list = self.list.lock();
+        let eq = list.iter_mut().find(|eq| eq.eqn == eqn && eq.askers < eq.ring.entries() / 2);
+        eq.map(|eq| eq.askers += 1).is_some()
+    }
+
+    /// Gives such room back: the CQ is gone, and its events have been taken.
+    pub(crate) fn leave(&self, eqn: u32) {
+        let mut list = self.list.lock();
+        if let Some(eq) = list.iter_mut().find(|eq| eq.eqn == eqn) {
+            eq.askers = eq.askers.saturating_sub(1);
+        }
+    }
+
+    /// A CQ is about to ask for an event; whether the queues have to be emptied before.
+    pub(crate) fn on_request(&self) -> bool {
+        self.requests.fetch_add(1, Ordering::Relaxed) >= self.most_requests.load(Ordering::Relaxed)
+    }
+
     /// Takes the events that are there and hands each to `handle`, under the lock: it may take short locks, but call nothing
     /// here. A device that never stops writing events is left for the next time, once a whole ring has been taken.
     pub(crate) fn drain(&self, mut handle: impl FnMut(&[Be32; 16])) {
+        self.requests.store(0, Ordering::Relaxed);
         let mut batch = EventBatch::default();
         for index in 0.. {
             let mut taken = 0;

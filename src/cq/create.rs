@@ -87,7 +87,8 @@ impl Device {
     /// `Unsupported` for `IGNORE_OVERRUN` without capability `cq_oi`, and for a format with a stride index or a layout without
     /// its capability.
     /// Then `NoMemory` (ENOMEM), what the parent domain's allocator answers, `Invalid` for memory of its that is
-    /// not what was asked for, and what the device answers.
+    /// not what was asked for, `Invalid` for a channel when the completion vector has as many CQs with channels as its event queue
+    /// has room for (1024; fewer on a platform with little contiguous memory), and what the device answers.
     pub fn dv_create_cq(&self, attr: &CqInitAttrEx<'_>, dv: &dv::CqInitAttr) -> Result<Cq, Error> {
         let dev = self.inner();
         let plan = Plan::of(dev, attr, dv)?;
@@ -129,6 +130,7 @@ impl Plan {
         if let Some(slots) = mem.words().get(..ring.bytes() / 4) {
             Ring::<F>::init_memory(slots);
         }
+        let eqn = attr.channel.map(|_| dev.admit_events(self.eqn)).transpose()?;
         mem.lend();
         record.lend();
         let pages = mem.pages();
@@ -139,6 +141,7 @@ impl Plan {
                 if error.refused() {
                     mem.reclaim();
                     record.reclaim();
+                    eqn.into_iter().for_each(|eqn| dev.leave_events(eqn));
                 }
                 return Err(error);
             }
@@ -153,6 +156,7 @@ impl Plan {
             dev: dev.clone(),
             cqn,
             notice,
+            eqn,
             record,
             rings: Mutex::new(vec![mem.clone()]),
             domain: attr.domain().map(ParentDomain::join),

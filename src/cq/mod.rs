@@ -86,6 +86,8 @@ pub(crate) struct Shared {
     cqn: u32,
     /// Its number and context, and what events have said of it.
     notice: Arc<CqNotice>,
+    /// The event queue that keeps room for its events, if it has a channel.
+    eqn: Option<u32>,
     record: RecordMemory,
     /// The rings that the device has: one, but for a resize.
     rings: Mutex<Vec<Arc<RingMemory>>>,
@@ -134,6 +136,7 @@ impl Shared {
             self.dev.exec_with(patience, &DestroyCq { cqn: self.cqn })?;
             self.destroyed.store(true, Ordering::Release);
             self.dev.forget_cq(&self.notice);
+            self.eqn.into_iter().for_each(|eqn| self.dev.leave_events(eqn));
         }
         Ok(())
     }

@@ -13,13 +13,15 @@ impl Cq {
     /// [`SendFlags::SOLICITED`](crate::SendFlags::SOLICITED). Asking again before that replaces the request.
     ///
     /// Completions that are there already need not raise it: poll once more after asking, and wait only if that gives nothing. An
-    /// event may also come when all has been polled by then. A CQ without a channel can be asked, and nobody is told.
+    /// event may also come when all has been polled by then. A CQ without a channel can be asked, and
+    /// nobody is told: the device is not asked then.
     ///
     /// # Errors
     /// `CqInError` (EIO) for a CQ in error: nothing will come.
     pub fn req_notify(&mut self, solicited_only: bool) -> Result<(), Error> {
         self.check()?;
-        let sn = self.shared.notice.place().map_or(0, Place::taken);
+        let Some(sn) = self.shared.notice.place().map(Place::taken) else { return Ok(()) };
+        self.shared.dev.before_request();
         let ci = each_ring!(&self.ring, ring => ring.ci());
         let arm = CqArm::request(sn, solicited_only, ci);
         if let Some(record) = self.shared.dbrec() {

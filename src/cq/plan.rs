@@ -69,7 +69,7 @@ pub(super) struct Plan {
     pub(super) time_stamps: TimeStamps,
     pub(super) by_clock: bool,
     pad: bool,
-    eqn: u32,
+    pub(super) eqn: u32,
     pub(super) ignore_overrun: bool,
 }
 

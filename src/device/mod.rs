@@ -260,6 +260,27 @@ impl DeviceInner {
         self.made.completion_eqns.get(vector as usize).copied()
     }
 
+    /// Keeps room in completion event queue `eqn` for the events of one more CQ; gives `eqn` back.
+    ///
+    /// # Errors
+    /// `Invalid` if there is none.
+    pub(crate) fn admit_events(&self, eqn: u32) -> Result<u32, Error> {
+        let what = "one more CQ with a channel than the event queue of the completion vector has room for";
+        if self.control.eqs.admit(eqn) { Ok(eqn) } else { Err(Error::Invalid { what }) }
+    }
+
+    /// Gives that room back, once the CQ is gone and its events have been taken.
+    pub(crate) fn leave_events(&self, eqn: u32) {
+        self.control.eqs.leave(eqn);
+    }
+
+    /// A CQ is about to ask for an event: the event queues must have room for it.
+    pub(crate) fn before_request(&self) {
+        if self.control.eqs.on_request() {
+            self.control.take_events();
+        }
+    }
+
     /// The interrupt that the completion event queue of a vector raises.
     pub(crate) fn comp_interrupt(&self, vector: u32) -> u32 {
         self.control.config.interrupt_of(vector)

@@ -336,7 +336,9 @@ fn a_channel_of_another_device_is_einval_after_the_vector_and_before_the_size() 
 fn a_cq_without_a_channel_can_be_asked_and_tells_nobody() {
     let (port, dev) = open();
     let mut cq = dev.create_cq(7, 0, 0).unwrap();
+    let doorbells = port.doorbells.load(Relaxed);
     cq.req_notify(false).unwrap();
+    assert_eq!(port.doorbells.load(Relaxed), doorbells, "it would fill the event queue");
     let eqn = context(&dev, &cq).c_eqn();
     port.model.inject(Fault::StrayCompletionEvent { eqn, cqn: cq.cqn() });
     dev.service();

@@ -10,6 +10,7 @@ mod cq_semantics;
 mod errors;
 mod events;
 mod events_look;
+mod events_room;
 mod events_threads;
 mod events_wait;
 mod life;
