@@ -11,6 +11,7 @@ const PIECES: usize = 3;
 /// A difference from the time of day beyond which somebody has set it, in nanoseconds: NTP steps from 128 ms on.
 const STEP: i128 = 100_000_000;
 /// The part of a rate by which it may differ from the one that the firmware states, and by which a difference is made up for: 1/1024.
+/// A frequency stated in MHz may be off by more ([`Follower::rounded_to`]).
 const DEVIATION: u32 = 10;
 
 /// Numbers of 64 bits that [`Lines`] are stored as.
@@ -127,12 +128,22 @@ pub(super) struct Follower {
     last: Moment,
     /// Nanoseconds a tick as measured last.
     rate: u64,
+    /// The most by which that may differ from what the firmware states.
+    most_off: u64,
 }
 
 impl Follower {
     /// Of a counter with `second` ticks in a second, not 0.
     pub(super) fn new(second: u64) -> Self {
-        Self { second, first: Moment::default(), last: Moment::default(), rate: slope(1_000_000_000, second) }
+        let rate = slope(1_000_000_000, second);
+        Self { second, first: Moment::default(), last: Moment::default(), rate, most_off: rate >> DEVIATION }
+    }
+
+    /// The ticks in a second are stated as a number of `unit`, rounded up or down.
+    pub(super) fn rounded_to(mut self, unit: u64) -> Self {
+        let one = u128::from(self.rate) * u128::from(unit) / u128::from(self.second);
+        self.most_off = self.most_off.saturating_add(u64::try_from(one).unwrap_or(u64::MAX));
+        self
     }
 
     /// How long the newest piece may be in use, in ticks: a second, and a little for clocks that differ.
@@ -144,13 +155,14 @@ impl Follower {
     ///
     /// Up to a second behind the newest piece's start time stamps may have been told by it: there it goes on, and the new one begins at
     /// its end, a little steeper or flatter, so that it meets the time of day within a second. What lies further behind nobody was
-    /// told of: there the line leads to what was measured. A time of day that has been set is followed at once.
+    /// told of: there the line leads to what was measured, unless that is before what was told. A time of day that has been set is
+    /// followed at once.
     pub(super) fn follow(&mut self, mut lines: Lines, moment: Moment) -> Lines {
         let newest = *lines.newest();
         let passed = newest.distance(moment.ticks);
         let Some(passed) = passed.ok().filter(|_| lines.known()) else {
             // The first one, or a counter that went back.
-            *self = Self { first: moment, last: moment, ..Self::new(self.second) };
+            *self = Self { first: moment, last: moment, most_off: self.most_off, ..Self::new(self.second) };
             let mut lines = Lines { average: self.rate, ..Lines::default() };
             lines.push(Line { from: moment, slope: self.rate });
             return lines;
@@ -162,8 +174,7 @@ impl Follower {
         });
         let told = newest.at(moment.ticks);
         let late = i128::from(moment.ns) - i128::from(told);
-        if passed > self.in_use() {
-            lines.lead_to(moment, passed, self.in_use());
+        if passed > self.in_use() && lines.lead_to(moment, passed, self.in_use()) {
             lines.push(Line { from: moment, slope: self.rate });
         } else if late.abs() > STEP {
             self.first = moment;
@@ -186,7 +197,7 @@ impl Follower {
     fn between(&self, from: Moment, to: Moment) -> Option<u64> {
         let stated = slope(1_000_000_000, self.second);
         let rate = slope(to.ns.checked_sub(from.ns)?.into(), to.ticks.wrapping_sub(from.ticks) & MASK);
-        (rate.abs_diff(stated) <= stated >> DEVIATION).then_some(rate)
+        (rate.abs_diff(stated) <= self.most_off).then_some(rate)
     }
 
     /// The slope that makes up for `late` nanoseconds within a second.
@@ -198,15 +209,15 @@ impl Follower {
 }
 
 impl Lines {
-    /// Adds the piece from the end of what was in use to `moment`, `passed` ticks behind the newest piece's start. None if the time
-    /// of day was set back behind it.
-    fn lead_to(&mut self, moment: Moment, passed: u64, in_use: u64) {
+    /// Adds the piece from the end of what was in use to `moment`, `passed` ticks behind the newest piece's start. False, and none,
+    /// if that moment is before what the newest piece says at its end.
+    fn lead_to(&mut self, moment: Moment, passed: u64, in_use: u64) -> bool {
         let newest = self.newest();
         let ticks = newest.from.ticks.wrapping_add(in_use);
         let from = Moment { ticks, ns: newest.at(ticks) };
-        if let Some(rise) = moment.ns.checked_sub(from.ns).filter(|rise| *rise > 0) {
-            self.push(Line { from, slope: slope(rise.into(), passed - in_use) });
-        }
+        let Some(rise) = moment.ns.checked_sub(from.ns).filter(|rise| *rise > 0) else { return false };
+        self.push(Line { from, slope: slope(rise.into(), passed - in_use) });
+        true
     }
 }
 

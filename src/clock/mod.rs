@@ -19,9 +19,10 @@ pub(crate) use lines::{Lines, MASK};
 pub use query::{ValuesEx, ValuesMask};
 use seqlock::SeqLock;
 
-/// Nanoseconds for which a measurement is good, and after which it is not used any more.
+/// Nanoseconds for which a measurement is good, and after which it is not used any more: that is before the line ends that no time is
+/// told beyond (`Follower::in_use`), however the clocks differ.
 const FRESH: u64 = 1_000_000_000;
-const STALE: u64 = FRESH + FRESH / 16;
+const STALE: u64 = FRESH + FRESH / 32;
 /// Measurements, of which the shortest is taken.
 const TRIES: u32 = 3;
 
@@ -63,12 +64,13 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new(port: Arc<Port>, caps: &CmdHcaCap) -> Self {
-        let khz = match caps.device_frequency_khz() {
-            0 => u64::from(caps.device_frequency_mhz()) * 1000,
-            khz => khz.into(),
+        let (number, unit) = match caps.device_frequency_khz() {
+            0 => (caps.device_frequency_mhz(), 1_000_000),
+            khz => (khz, 1000),
         };
-        let second = khz * 1000;
-        Self { port, second, lines: SeqLock::new(), follower: Mutex::new(Follower::new(second.max(1))) }
+        let second = u64::from(number) * unit;
+        let follower = Follower::new(second.max(1)).rounded_to(unit);
+        Self { port, second, lines: SeqLock::new(), follower: Mutex::new(follower) }
     }
 
     /// What the counter shows. The device is not trusted to be there: all ones are what is read when it is gone.

@@ -121,6 +121,45 @@ fn a_time_of_day_that_is_set_is_followed_at_once_and_a_little_of_it_slowly() {
     }
 }
 
+/// Who asks again just when the line has ended is told no earlier time than what was stamped at its end, whether the counter is fast
+/// or the time of day was set back a little.
+#[test]
+fn time_goes_on_where_a_line_has_just_ended() {
+    for (ppm, set) in [(200, 0), (-200, 0), (0, -40_000_000), (0, 40_000_000), (100, -90_000_000)] {
+        for behind in [1000, 50_000, 150_000, 300_000, 30_000_000, 80_000_000, 120_000_000] {
+            let world = World { start: 1 << 40, ppm };
+            let (mut follower, mut at) = (Follower::new(TICKS), 0);
+            let mut lines = follower.follow(Lines::default(), world.moment(at));
+            for round in 0..5 {
+                let (before, mut told) = (at, lines.at(world.ticks(at + SECOND)));
+                at += SECOND + SECOND / 16 + behind;
+                let mut moment = world.moment(at);
+                moment.ns = moment.ns.saturating_add_signed(if round < 3 { 0 } else { set });
+                lines = follower.follow(lines, moment);
+                assert_rises(&lines, &world, &mut told, before + SECOND, at - 1000);
+                assert_rises(&lines, &world, &mut told, at - 1000, at + 1000);
+            }
+        }
+    }
+}
+
+/// 156.25 MHz stated as 156.
+#[test]
+fn a_counter_whose_frequency_was_rounded_is_followed_all_the_same() {
+    for stated in [156_000_000, 157_000_000, 156_700_000] {
+        let world = World { start: 0, ppm: 100 };
+        let (mut follower, mut lines, mut told) = (Follower::new(stated).rounded_to(1_000_000), Lines::default(), 0);
+        for s in 0..20 {
+            lines = follower.follow(lines, world.moment(s * SECOND));
+            for tenth in 0..=10 {
+                let got = error(&lines, &world, s * SECOND + tenth * SECOND / 10);
+                assert!(got <= if s < 10 { 10_000_000 } else { 50 }, "{stated}, second {s}.{tenth}: {got} ns");
+            }
+            assert_rises(&lines, &world, &mut told, s * SECOND, (s + 1) * SECOND);
+        }
+    }
+}
+
 /// The device is not trusted.
 #[test]
 fn no_measurement_makes_the_lines_panic() {
