@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU32;
 
 use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef};
-use mlx5_hw::ring::{Consumer, CqeFormat, Ring};
+use mlx5_hw::ring::{Consumer, CqeFormat, Ring, is_from};
 
 use super::completion::{Current, send_opcode};
 use super::rows::{Pass, Reader, Row};
@@ -44,8 +44,8 @@ pub(super) struct Slots<'a> {
     pub(super) mem: &'a [AtomicU32],
     /// Index behind the last entry that may be marked.
     pub(super) marked: u32,
-    /// The device may go on in another ring.
-    pub(super) resizing: bool,
+    /// The device may go on in another ring: an entry that says so has this index or a later one.
+    pub(super) resizing: Option<u32>,
 }
 
 /// What became of one entry.
@@ -166,8 +166,8 @@ pub(super) struct Batch<'a, F: CqeFormat> {
     slots: u32,
     /// Index behind the last entry that may be marked.
     marked: u32,
-    /// The device may go on in another ring: this batch ends before the entry that says so.
-    resizing: bool,
+    /// As in [`Slots`]: this batch ends before the entry that says so.
+    resizing: Option<u32>,
     cqn: u32,
     keys: &'a Keys,
     ending: Ending<'a>,
@@ -210,14 +210,20 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
             match take::<F>(cqe, &self.ending.pass, self.cqn, self.keys, place) {
                 Taken::Delivered => return Ok(true),
                 Taken::Bad(error) => return Err(error),
-                Taken::Last if self.resizing => {
+                Taken::Last if self.goes_on_elsewhere() => {
                     self.entries.put_back();
                     return Ok(false);
                 }
-                // Of a resize that nobody asked for.
+                // Of a resize that nobody asked for, or that was asked for twice.
                 Taken::Dropped | Taken::Last => {}
             }
         }
+    }
+
+    /// Whether the entry that was taken last, which says that it is the last one, is of the resize under way.
+    #[cold]
+    fn goes_on_elsewhere(&self) -> bool {
+        self.resizing.is_some_and(|since| is_from(self.entries.ci().wrapping_sub(1), since))
     }
 
     /// Whether the entry that was taken last was in the ring when a queue pair was reset last.

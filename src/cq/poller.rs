@@ -78,10 +78,7 @@ impl Cq {
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
-        let resizing = self.next.is_some();
-        if resizing {
-            self.follow();
-        }
+        let resizing = if self.next.is_some() { self.still_resizing() } else { None };
         let asked = self.wc_flags;
         // Before an entry is taken, which would be lost with the error.
         let lines =
@@ -110,10 +107,7 @@ impl Cq {
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
-        let resizing = self.next.is_some();
-        if resizing {
-            self.follow();
-        }
+        let resizing = if self.next.is_some() { self.still_resizing() } else { None };
         let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing };
         let (shared, reader) = (&*self.shared, &mut self.reader);
         let (filled, bad) = each_ring!(&mut self.ring, ring => match Batch::begin(ring, slots, shared, reader) {

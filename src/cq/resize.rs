@@ -31,6 +31,9 @@ const MAX_PERIOD: u16 = 0xfff;
 pub(super) struct NextRing {
     mem: Arc<RingMemory>,
     log_size: u32,
+    /// Index behind what waited in the old ring when the resize was first asked for. One that was asked for twice may have left an
+    /// entry before that which looks like the old ring's last.
+    since: u32,
 }
 
 /// Moderation of a CQ's events (`struct ibv_moderate_cq`; `ibv_modify_cq(3)`): an event that the CQ was armed for is raised when
@@ -65,7 +68,7 @@ impl Cq {
     /// `CqInError` (EIO) when the device has put the CQ in error;
     /// `NotImplemented` (ENOSYS) on a device that does not resize (capability `cq_resize`);
     /// `Invalid` for a `cqe` of 0 or beyond the device's `max_cqe`;
-    /// `Busy` (EBUSY) while an earlier resize, to another size, has no answer;
+    /// `Busy` (EBUSY) while an earlier resize, to another size, has no answer, even if this size is the present one;
     /// `NoMemory` (ENOMEM), what the parent domain's allocator answers, and what the device answers: `Command` with EINVAL when
     /// more entries wait than fit.
     ///
@@ -76,12 +79,13 @@ impl Cq {
         if self.next.is_some() {
             self.follow();
         }
-        let Some(log_size) = self.size_to_make(cqe, &CqLimits::of(&shared.dev))? else { return Ok(()) };
-        let mem = match &self.next {
-            None => shared.lend(self.new_ring(log_size)?),
-            // If the device does go on in it after all, doing so once more changes nothing.
-            Some(next) if next.log_size == log_size => next.mem.clone(),
-            Some(_) => return Err(Error::Busy),
+        let log_size = self.size_to_make(cqe, &CqLimits::of(&shared.dev))?;
+        let (mem, log_size, since) = match (&self.next, log_size) {
+            (None, None) => return Ok(()),
+            (None, Some(log_size)) => (shared.lend(self.new_ring(log_size)?), log_size, self.behind()),
+            // If the device does go on in it after all, doing so once more leaves an entry in it that means nothing.
+            (Some(next), Some(log_size)) if next.log_size == log_size => (next.mem.clone(), log_size, next.since),
+            (Some(_), _) => return Err(Error::Busy),
         };
         let pages = mem.pages();
         let cqc = Cqc::new()
@@ -95,7 +99,7 @@ impl Cq {
             shared.give_back(mem);
             return answer;
         }
-        self.next = Some(NextRing { mem, log_size });
+        self.next = Some(NextRing { mem, log_size, since });
         answer?;
         let old = self.mem.clone();
         self.go_on()?;
@@ -151,8 +155,9 @@ impl Cq {
     /// is done with it.
     #[cold]
     pub(super) fn follow(&mut self) -> bool {
-        let Some(NextRing { mem, log_size }) = &self.next else { return false };
-        let moved = each_ring!(&mut self.ring, ring => ring.move_to(self.mem.words(), mem.words(), *log_size));
+        let Some(NextRing { mem, log_size, since }) = &self.next else { return false };
+        let (from, to) = (self.mem.words(), mem.words());
+        let moved = each_ring!(&mut self.ring, ring => ring.move_to(from, to, *log_size, *since));
         if moved != Ok(true) {
             return false;
         }
@@ -163,6 +168,20 @@ impl Cq {
         self.marked = self.marked.wrapping_add(1);
         self.publish();
         true
+    }
+
+    /// Follows if the device has gone on; else from which index on it may say so.
+    #[cold]
+    pub(super) fn still_resizing(&mut self) -> Option<u32> {
+        self.follow();
+        self.next.as_ref().map(|next| next.since)
+    }
+
+    /// Index behind the last entry that waits.
+    fn behind(&mut self) -> u32 {
+        let mem = self.mem.words();
+        // A ring's memory is as long as the ring.
+        each_ring!(&mut self.ring, ring => ring.behind(mem).unwrap_or(ring.ci()))
     }
 
     /// Modifies the CQ (`ibv_modify_cq(3)`): its moderation.

@@ -106,6 +106,7 @@ mod sessions;
 
 pub use consumer::Consumer;
 pub use formats::{Cqe64, Cqe128, CqeFormat, Eqe64, Format, PlainFormat};
+pub use resize::is_from;
 pub use sessions::Compressed;
 
 use layouts::{BasicLayout, EnhancedLayout};

@@ -26,6 +26,8 @@ enum Step {
     Session(u32),
     /// An entry that claims to start a session and can't.
     Malformed,
+    /// What a resize that was asked for twice leaves in the ring.
+    Stale,
     /// A batch of at most so many, which is perhaps forgotten and read again.
     Read(u32, bool),
     /// The ring gets this many slots, log2.
@@ -37,6 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, u64)>> {
         3 => Just(Step::Full),
         5 => (2u32..40).prop_map(Step::Session),
         1 => Just(Step::Malformed),
+        1 => Just(Step::Stale),
         4 => (0u32..12, any::<bool>()).prop_map(|(n, forget)| Step::Read(n, forget)),
         1 => any::<bool>().prop_map(|forget| Step::Read(u32::MAX, forget)),
         3 => (1u32..=7).prop_map(Step::Resize),
@@ -111,12 +114,14 @@ impl<'m, F: CqeFormat> World<'m, F> {
 
     /// Exchanges the ring, if a device would.
     fn resize(&mut self, log: u32, mem: &'m [AtomicU32], noise: &mut Noise) {
-        assert_eq!(self.ring.move_to(self.mem, mem, log), Ok(false), "the device has not said so");
+        let since = self.ring.behind(self.mem).unwrap();
+        assert_eq!(since, self.writer.produced as u32);
+        assert_eq!(self.ring.move_to(self.mem, mem, log, since), Ok(false), "the device has not said so");
         if self.writer.room() == 0 || self.writer.slots_waiting() + 1 > 1 << log {
             return;
         }
         self.writer.resized(mem, noise.entry(5));
-        assert_eq!(self.ring.move_to(self.mem, mem, log), Ok(true));
+        assert_eq!(self.ring.move_to(self.mem, mem, log, since), Ok(true));
         assert_eq!((self.ring.ci(), self.ring.log_size()), (self.writer.given_back as u32, log));
         self.mem = mem;
     }
@@ -133,7 +138,8 @@ fn run<F: CqeFormat>(kind: Kind, ring: Ring<F>, format: MiniFormat, start: u64, 
         let mut noise = Noise(*seed);
         match *step {
             Step::Full if world.writer.room() > 0 => world.full(&mut noise),
-            Step::Full => (),
+            Step::Stale if world.writer.room() > 0 => world.writer.full(noise.entry(5)),
+            Step::Full | Step::Stale => (),
             Step::Session(n) => world.session(n, &mut noise),
             Step::Malformed if kind != Kind::Plain => world.malformed(&mut noise),
             Step::Malformed => (),
@@ -213,12 +219,12 @@ fn a_ring_with_more_entries_than_the_new_one_has_slots_stays_until_they_are_take
     (0..6).for_each(|_| world.full(&mut noise));
     // A device that should have refused.
     world.writer.resized(&new, noise.entry(5));
-    assert_eq!(world.ring.move_to(&old, &new, 2), Ok(false));
+    assert_eq!(world.ring.move_to(&old, &new, 2, 0), Ok(false));
     let mut entries = world.ring.consume(&old).unwrap();
     assert!(entries.next().is_some() && entries.next().is_some());
     drop(entries);
     world.writer.waiting.drain(..2);
-    assert_eq!(world.ring.move_to(&old, &new, 2), Ok(true));
+    assert_eq!(world.ring.move_to(&old, &new, 2, 0), Ok(true));
     world.mem = &new;
     world.read(u32::MAX, true);
     assert!(world.writer.waiting.is_empty());
@@ -228,9 +234,9 @@ fn a_ring_with_more_entries_than_the_new_one_has_slots_stays_until_they_are_take
 fn wrong_memory_is_refused_and_nothing_is_changed() {
     let (old, new) = (fresh::<Cqe128>(3), fresh::<Cqe128>(4));
     let mut ring = Ring::<Cqe128>::new(3).unwrap();
-    assert_eq!(ring.move_to(&old, &new, 25), Err(RingError::TooLarge));
-    assert_eq!(ring.move_to(&old, &new, u32::MAX), Err(RingError::TooLarge));
-    assert_eq!(ring.move_to(&old, &new, 5), Err(RingError::ShortMemory));
-    assert_eq!(ring.move_to(&old[1..], &new, 4), Err(RingError::ShortMemory));
+    assert_eq!(ring.move_to(&old, &new, 25, 0), Err(RingError::TooLarge));
+    assert_eq!(ring.move_to(&old, &new, u32::MAX, 0), Err(RingError::TooLarge));
+    assert_eq!(ring.move_to(&old, &new, 5, 0), Err(RingError::ShortMemory));
+    assert_eq!(ring.move_to(&old[1..], &new, 4, 0), Err(RingError::ShortMemory));
     assert_eq!((ring.ci(), ring.log_size()), (0, 3));
 }
