@@ -83,6 +83,8 @@ impl Drop for Shared {
         // What can't be ended stays lent, and the region goes to the ledger of leaked memory.
         if self.destroy(Patience::Short).is_ok() {
             self.mem.reclaim();
+        } else {
+            self.dev().forget(self.ticket);
         }
         self.dev().untrack();
     }

@@ -460,3 +460,26 @@ fn threads_get_only_the_events_of_their_own_objects() {
     drop(running);
     close(&port, dev);
 }
+
+/// Objects that were dropped while the device refused to end them: what it still tells of them names a context of nobody's.
+#[test]
+fn an_object_that_was_dropped_is_not_told_of_even_if_the_device_keeps_it() {
+    // DESTROY_CQ, DESTROY_QP, DESTROY_RMP.
+    for opcode in [0x401, 0x501, 0x90e] {
+        let (port, dev) = open();
+        let (pd, cq) = (dev.alloc_pd().unwrap(), dev.create_cq(7, 1, 0).unwrap());
+        let (srq, _) = crate::srq::srq_of(&pd, 4, 1).unwrap();
+        let qp = create_qp(&pd, &cq, &cq, SIZES);
+        let (cqn, qpn, srqn) = (cq.cqn(), qp.qp_num(), srq.srq_num());
+        let effect = Effect::Status { status: 0x6, syndrome: 1 };
+        port.model.inject(Fault::Command { at: Match::Every(opcode), effect });
+        drop((qp, srq, cq));
+        let event = match opcode {
+            0x401 => Fault::CqError { cqn, syndrome: 1 },
+            0x501 => Fault::QueueEvent { kind: 0x05, number: qpn },
+            _ => Fault::QueueEvent { kind: 0x12, number: srqn },
+        };
+        port.model.inject(event);
+        assert_eq!((taken(&dev), dev.event_counters().unknown), (vec![], 1), "{opcode:#x}");
+    }
+}
