@@ -46,6 +46,8 @@ pub(crate) struct Device {
     pub(crate) link_up: bool,
     /// An arm raises an event for entries that are there already.
     pub(crate) arm_sees_waiting: bool,
+    /// An arm whose sequence number is that of one which was answered is that one, and raises nothing.
+    pub(crate) arm_needs_new_number: bool,
     /// What the driver has asked of registers and of the port.
     pub(crate) calls: Calls,
     /// First half of an 8-byte doorbell that came as two writes: UAR page, offset, value.
@@ -80,6 +82,7 @@ impl Device {
             present: true,
             link_up: true,
             arm_sees_waiting: true,
+            arm_needs_new_number: false,
             calls: Calls::default(),
             half_doorbell: None,
             writes_are_posted: false,

@@ -56,6 +56,12 @@ impl Model {
         dev.arm_sees_waiting = sees;
         self.let_arms_arrive_at_once(!sees);
     }
+
+    /// Whether an arm of a completion queue with the sequence number of one that has raised its event is taken for that one, which
+    /// came twice, and raises nothing. False, the default: the number is not looked at.
+    pub fn set_arm_needs_new_number(&self, needs: bool) {
+        self.lock().arm_needs_new_number = needs;
+    }
 }
 
 /// A number from `least` to `most`.

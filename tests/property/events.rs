@@ -38,6 +38,7 @@ struct Case {
     /// All event queues share an interrupt.
     one_interrupt: bool,
     arms_see_waiting: bool,
+    arms_need_new_numbers: bool,
     wishes: Vec<Wish>,
     pairs: Vec<[usize; 2]>,
     ops: Vec<Op>,
@@ -88,10 +89,11 @@ fn op(lost: u32) -> impl Strategy<Value = Op> {
 fn case(lost: u32, ops: usize) -> impl Strategy<Value = Case> {
     let pairs = prop::collection::vec([0..CQS, 0..CQS], 1..=QPS);
     let ops = prop::collection::vec(op(lost), 1..ops);
-    (any::<bool>(), any::<bool>(), prop::collection::vec(wish(), CQS), pairs, ops).prop_map(
-        |(one_interrupt, arms_see_waiting, wishes, pairs, ops)| Case {
+    (any::<bool>(), any::<bool>(), any::<bool>(), prop::collection::vec(wish(), CQS), pairs, ops).prop_map(
+        |(one_interrupt, arms_see_waiting, arms_need_new_numbers, wishes, pairs, ops)| Case {
             one_interrupt,
             arms_see_waiting,
+            arms_need_new_numbers,
             wishes,
             pairs,
             ops,
@@ -124,7 +126,7 @@ impl World {
     }
 
     fn run(&mut self, case: &Case) {
-        self.begin(&case.wishes, case.arms_see_waiting);
+        self.begin(&case.wishes, case.arms_see_waiting, case.arms_need_new_numbers);
         case.pairs.iter().enumerate().for_each(|(qp, cqs)| self.make_qp(qp, *cqs));
         case.ops.iter().for_each(|op| self.carry_out(op));
         self.quiesce();

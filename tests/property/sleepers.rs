@@ -103,9 +103,10 @@ impl World {
         Self { port, dev, pd, idle, channels, cqs, qps, next: 0, patience: 0, thread }
     }
 
-    pub fn begin(&mut self, wishes: &[Wish], arms_see_waiting: bool) {
+    pub fn begin(&mut self, wishes: &[Wish], arms_see_waiting: bool, arms_need_new_numbers: bool) {
         self.patience = if self.thread.is_some() { 5_000 * MS } else { 10 * MS };
         self.port.model.set_arm_sees_waiting(arms_see_waiting);
+        self.port.model.set_arm_needs_new_number(arms_need_new_numbers);
         self.channels = (0..CHANNELS).map(|_| self.dev.create_comp_channel()).collect();
         self.qps.resize_with(QPS, || None);
         self.cqs = wishes.iter().map(|wish| self.make_cq(wish)).collect();

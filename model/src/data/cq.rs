@@ -31,6 +31,9 @@ pub(crate) struct CqRun {
     /// A completion that a fault makes wait for its successor.
     swapped: Option<Completion>,
     ticket: u64,
+    /// Sequence number of the last arm, and of the last one that raised its event.
+    number: u32,
+    answered: Option<u32>,
     pub(super) gather: Gather,
     pub(super) moderator: Moderator,
 }
@@ -157,6 +160,12 @@ fn fail(dev: &mut Device, cqn: u32, status: u8) {
     }
 }
 
+/// The queue's event is raised, which answers the last arm.
+pub(super) fn answered(dev: &mut Device, cqn: u32) {
+    let run = dev.data.cq(cqn);
+    run.answered = Some(run.number);
+}
+
 /// Whether the next `count` entries behind those that wait to be written are free. The record is read each time, sooner than a card would: a wrong consumer index is found
 /// at once, not after a lap.
 fn has_room(dev: &mut Device, cqn: u32, count: u32) -> bool {
@@ -236,6 +245,11 @@ pub(crate) fn arm(dev: &mut Device, uar: u32, value: u64) {
         dev.violate(ViolationKind::CqConsumerIndex, detail);
         return;
     }
+    let (number, answered) = (word >> 28 & 3, dev.data.cq(cqn).answered);
+    if dev.arm_needs_new_number && answered == Some(number) {
+        return;
+    }
+    dev.data.cq(cqn).number = number;
     let solicited_only = word & 1 << 24 != 0;
     let behind = dev.data.cq(cqn).solicited.map(|index| producer.wrapping_sub(index) & INDEX);
     let solicited = behind.is_some_and(|distance| distance < unseen);

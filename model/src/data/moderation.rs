@@ -1,7 +1,7 @@
 //! When the event of an armed completion queue is raised: at once, or after so many entries or so long a time as its
 //! moderation says, whichever is first.
 
-use super::Timer;
+use super::{Timer, cq};
 use crate::device::Device;
 use crate::objects::CqArm;
 use crate::pace;
@@ -78,5 +78,6 @@ fn raise(dev: &mut Device, cqn: u32) {
     let Some(cq) = dev.objects.cqs.get_mut(&cqn) else { return };
     cq.armed = None;
     let eqn = cq.eqn;
+    cq::answered(dev, cqn);
     pace::completion(dev, eqn, cqn);
 }

@@ -34,7 +34,7 @@ pub(crate) struct Cq {
     pub(crate) dbr_addr: u64,
     /// Entries written since creation.
     pub(crate) producer: u32,
-    /// Armed, and for what. The arm sequence number is not looked at.
+    /// Armed, and for what.
     pub(crate) armed: Option<CqArm>,
     /// 0, or [`OVERFLOW`] or [`WRITE_FAIL`]: then nothing is written any more.
     pub(crate) status: u8,

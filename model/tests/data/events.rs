@@ -65,6 +65,27 @@ fn an_arm_need_not_see_what_waits_but_sees_what_comes_later() {
 }
 
 #[test]
+fn an_arm_with_the_number_of_one_that_was_answered_may_be_taken_for_that_one() {
+    let mut w = wire(4, false);
+    w.rdma.raw.model.set_arm_needs_new_number(true);
+    for number in [0, 1, 2, 3, 0] {
+        w.rdma.arm(&w.recv, number, true);
+        w.rdma.arm(&w.recv, number, false);
+        w.message(8, b"x");
+        assert_eq!(w.completions(), [w.recv.cqn], "{number}: nothing had answered it");
+        w.rdma.arm(&w.recv, number, false);
+        w.message(8, b"x");
+        assert_eq!(w.completions(), NONE, "{number}: answered");
+        assert!(w.rdma.take(&mut w.recv).is_some() && w.rdma.take(&mut w.recv).is_some());
+    }
+    w.rdma.raw.model.set_arm_needs_new_number(false);
+    w.rdma.arm(&w.recv, 0, false);
+    w.message(8, b"x");
+    assert_eq!(w.completions(), [w.recv.cqn], "the number is not looked at");
+    w.rdma.assert_clean();
+}
+
+#[test]
 fn on_its_own_thread_an_arm_that_does_not_see_what_waits_has_arrived_when_it_is_made() {
     for round in 0..200 {
         let mut w = wire(4, false);
