@@ -63,7 +63,11 @@ impl Pd {
             pd: self.pdn(),
             copies: Gate::default(),
             send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks, answers.then(|| geometry.send_lists())),
-            recv: Outstanding::new(recv_cq.cqn(), geometry.rq_entries, scatter.then(|| geometry.receive_lists())),
+            recv: Outstanding::new(
+                recv_cq.cqn(),
+                geometry.rq_entries,
+                (scatter && srq.is_none()).then(|| geometry.receive_lists()),
+            ),
             srq: srq.map(|srq| srq.work().clone()),
         });
         if scatter {

@@ -107,3 +107,35 @@ impl Srq {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+    use core::sync::atomic::Ordering;
+
+    use super::*;
+
+    /// More requests than the counter's 16 bits count, which end in any order; the links are followed as the device does.
+    #[test]
+    fn the_counter_goes_round_and_the_list_stays_whole() {
+        let geometry = Geometry { stride: 32, entries: 8 };
+        let words: Box<[AtomicU32]> = (0..geometry.bytes() / 4).map(|_| AtomicU32::new(0)).collect();
+        let (work, mut poster) = (SrqWork::new(8), Poster::new(geometry, &words));
+        let (mut open, mut next, mut posted) = (Vec::<(u16, u64)>::new(), 0_u16, 0_u64);
+        while posted < 70_000 {
+            while poster.write(&words, &work, &RecvWr { wr_id: posted, sg_list: &[] }).is_ok() {
+                assert!(open.iter().all(|(place, _)| *place != next), "{next} is posted twice");
+                open.push((next, posted));
+                posted += 1;
+                assert_eq!(poster.posted, posted as u16);
+                let link = words[usize::from(next) * 8].load(Ordering::Relaxed);
+                next = u16::try_from(u32::from_be_bytes(link.to_ne_bytes())).unwrap();
+            }
+            assert_eq!(open.len(), 7);
+            for n in 0..1 + posted % 7 {
+                let (place, wr_id) = open.swap_remove((posted * 5 + n * 3) as usize % open.len());
+                assert_eq!(work.complete(place), Some(wr_id));
+            }
+        }
+    }
+}

@@ -456,3 +456,52 @@ fn a_device_that_names_anything_ends_no_request_twice() {
     assert_eq!(s.room(), 7);
     s.end();
 }
+
+/// Whatever `ALLOW_SCATTER_TO_CQE` says: the context asks for no data in completions, and an entry that claims to hold some ends
+/// nothing.
+#[test]
+fn data_never_lies_in_completions_of_a_shared_queues_requests() {
+    let mut s = Shared::new(1, 3);
+    let create_flags = mlx5::dv::QpCreateFlags::ALLOW_SCATTER_TO_CQE;
+    let init = QpInitAttr { srq: Some(&s.srq), create_flags, ..QpInitAttr::new(&s.came[0], &s.came[0], SIZES) };
+    let mut qp = s.pd.create_qp(&mut { init }).unwrap();
+    // SAFETY: the command only reads.
+    let qpc = unsafe { s.dev.general_cmd(&mlx5::hw::cmd::QueryQp { qpn: qp.qp_num() }) }.unwrap();
+    assert_eq!((qpc.cs_req(), qpc.cs_res()), (0x11, 0));
+    let mut sender = create_qp(&s.pd, &s.sent, &s.sent, SIZES);
+    connect(&s.dev, &mut sender, qp.qp_num());
+    connect(&s.dev, &mut qp, sender.qp_num());
+    s.senders.push(sender);
+    s.receivers.push(qp);
+    s.post(1).unwrap();
+    let mut raw = [0; 64];
+    raw[32..36].copy_from_slice(&qpc.user_index().to_be_bytes());
+    // Four bytes of data in the first half of the entry, for the request in place 0.
+    raw[44..48].copy_from_slice(&4_u32.to_be_bytes());
+    raw[63] = 0x24;
+    assert!(s.port.model.inject_cqe(s.came[0].cqn(), raw));
+    let error = s.came[0].poll_cq(&mut [Wc::default()]).unwrap_err();
+    assert!(matches!(error, PollError::UnexpectedFormat { .. }), "{error:?}");
+    s.send(1, b"real");
+    assert_eq!(s.poll(0, 1)[0].wr_id, 1);
+    s.end();
+}
+
+/// Dropped, while the device refuses to end it: nothing is told of it any more, and its memory is kept.
+#[test]
+fn a_queue_that_cannot_be_ended_is_forgotten_all_the_same() {
+    let Shared { port, dev, pd, srq, sent, buf, .. } = Shared::new(0, 3);
+    let number = srq.srq_num();
+    let limit = || port.model.inject(Fault::QueueEvent { kind: 0x14, number });
+    limit();
+    assert!(event(&dev).is_some());
+    let busy = Effect::Status { status: 9, syndrome: 1 };
+    port.model.inject(Fault::Command { at: Match::Every(0x90e), effect: busy });
+    limit();
+    dev.service();
+    drop(srq);
+    limit();
+    assert_eq!(event(&dev), None);
+    assert_eq!(dev.leaked().iter().map(|piece| piece.what).collect::<Vec<_>>(), ["shared receive queue"]);
+    drop((pd, sent, buf));
+}

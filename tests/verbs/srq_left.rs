@@ -2,11 +2,11 @@
 //! polled: the completions are dropped, the places come back.
 
 use mlx5::dv::{CqeCompLayout, CqeCompResFormat};
-use mlx5::{Cq, Device, ExclusiveCqs, PollAttr, PollError, Wc};
+use mlx5::{Cq, Device, ExclusiveCqs, PollAttr, PollError, QpInitAttr, RecvWr, SendFlags, SendWr, Wc};
 
 use crate::poll_sessions::Kind;
 use crate::srq::{Shared, receiver};
-use crate::support::{connect, open};
+use crate::support::{SIZES, connect, create_qp, open, poll_n};
 
 type Make = fn(&Device) -> Cq;
 
@@ -93,6 +93,68 @@ fn requests_come_free_when_the_cq_goes_with_entries_that_nobody_polled() {
                 drop(cq);
             }
             assert_eq!(s.room(), 7);
+            s.end();
+        }
+    }
+}
+
+/// Sends are entries too. The places that they name are those of the send queue: they end no request.
+#[test]
+fn sends_of_a_queue_pair_that_is_gone_end_no_request() {
+    for make in KINDS {
+        for reset in [false, true] {
+            let mut s = Shared::with(2, 7, make);
+            let sge = s.sge(0, 64);
+            s.senders[0].post_recv(&[RecvWr { wr_id: 9, sg_list: &[sge] }; 5]).unwrap();
+            let send_flags = SendFlags::INLINE | SendFlags::SIGNALED;
+            s.receivers[0].post_send(&[SendWr { inline_data: b"back", send_flags, ..Default::default() }; 5]).unwrap();
+            poll_n(&s.port, &mut s.sent, 5);
+            s.port.model.step(1_000_000);
+            (0..7).for_each(|id| s.post(id).unwrap());
+            if reset {
+                s.receivers[0].reset(ExclusiveCqs::Same(&mut s.came[0])).unwrap();
+            } else {
+                s.receivers.remove(0).destroy().map_err(|e| e.error).unwrap();
+            }
+            assert_eq!(s.came[0].poll_cq(&mut [Wc::default(); 16]), Ok(0));
+            assert_eq!(s.room(), 0);
+            for id in 0..7 {
+                s.send(1, b"others");
+                assert_eq!(s.poll(1, 1)[0].wr_id, id);
+            }
+            s.end();
+        }
+    }
+}
+
+/// Where sends are reported to another CQ, it is the CQ of receives that has to settle what was taken.
+#[test]
+fn requests_of_a_queue_pair_with_two_cqs_come_free_with_the_cq_of_receives() {
+    for make in KINDS {
+        for reset in [false, true] {
+            let mut s = Shared::with(1, 7, make);
+            let mut sends = s.dev.create_cq(15, 0, 0).unwrap();
+            let mut attr = QpInitAttr { srq: Some(&s.srq), ..QpInitAttr::new(&sends, &s.came[0], SIZES) };
+            let mut qp = s.pd.create_qp(&mut attr).unwrap();
+            let mut sender = create_qp(&s.pd, &s.sent, &s.sent, SIZES);
+            connect(&s.dev, &mut sender, qp.qp_num());
+            connect(&s.dev, &mut qp, sender.qp_num());
+            s.senders.push(sender);
+            for id in 0..7 {
+                s.post(id).unwrap();
+                s.send(1, b"taken");
+            }
+            s.port.model.step(1_000_000);
+            if reset {
+                qp.reset(ExclusiveCqs::Two { send: &mut sends, recv: &mut s.came[0] }).unwrap();
+                s.receivers.push(qp);
+            } else {
+                qp.destroy().map_err(|e| e.error).unwrap();
+                assert_eq!((sends.poll_cq(&mut [Wc::default()]), s.room()), (Ok(0), 0));
+                assert_eq!(s.came[0].poll_cq(&mut [Wc::default(); 16]), Ok(0));
+            }
+            assert_eq!(s.room(), 7);
+            s.came.push(sends);
             s.end();
         }
     }
