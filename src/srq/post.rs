@@ -52,14 +52,13 @@ impl Poster {
         }
     }
 
-    /// Hangs the places that came free on to the list.
-    fn collect(&mut self, words: &[AtomicU32], work: &SrqWork) {
+    /// Hangs the places that came free on to the list. Their entries get their links when they are posted.
+    fn collect(&mut self, work: &SrqWork) {
         for place in work.take_free() {
-            let (last, place) = (self.tail, place as u16);
-            if let Some(next) = self.next.get_mut(usize::from(last)) {
+            let place = place as u16;
+            if let Some(next) = self.next.get_mut(usize::from(self.tail)) {
                 *next = place;
             }
-            self.link(words, last);
             self.tail = place;
         }
     }
@@ -69,7 +68,7 @@ impl Poster {
         let segments = self.geometry.stride / SEGMENT;
         check_list(wr.sg_list, segments as u32 - 1)?;
         if self.head == self.tail {
-            self.collect(words, work);
+            self.collect(work);
             if self.head == self.tail {
                 return Err(Error::NoMemory);
             }
