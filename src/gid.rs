@@ -1,10 +1,13 @@
 //! The port's table of source addresses (GIDs), on Ethernet.
 
+use alloc::collections::BTreeMap;
+
 use mlx5_hw::cmd::SetRoceAddress;
 use mlx5_hw::roce_address::{RoceAddrLayout, RoceL3Type, RoceVersion};
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::sync::Mutex;
 
 /// An address that RoCE packets come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,22 @@ impl Gid {
     }
 }
 
+/// What this driver has put into the table. An entry is not in here while it is being changed, nor after a change whose
+/// outcome is unknown.
+pub(crate) struct Gids(Mutex<BTreeMap<u16, Gid>>);
+
+impl Gids {
+    /// A table with what the bring-up has put into entry 0.
+    pub(crate) fn new(first: Option<Gid>) -> Self {
+        Self(Mutex::new(first.map(|gid| (0, gid)).into_iter().collect()))
+    }
+
+    /// The first entry with this address, and its index.
+    pub(crate) fn find(&self, gid: &[u8; 16]) -> Option<(u16, Gid)> {
+        self.0.lock().iter().find(|(_, entry)| entry.gid == *gid).map(|(index, entry)| (*index, *entry))
+    }
+}
+
 impl Device {
     /// Sets an entry of the GID table (SET_ROCE_ADDRESS), as RoCE version 2; `None` empties it. Opening the device has put
     /// the link-local address into entry 0.
@@ -59,6 +78,17 @@ impl Device {
             return Err(Error::Invalid { what: "the VLAN id has more than 12 bits" });
         }
         let address = gid.map_or(RoceAddrLayout::new(), Gid::layout);
-        self.inner().exec(&SetRoceAddress { index, address })
+        let table = &self.inner().gids().0;
+        let before = table.lock().remove(&index);
+        let result = self.inner().exec(&SetRoceAddress { index, address });
+        let now = match &result {
+            Ok(()) => gid.copied(),
+            Err(e) if e.refused() => before,
+            Err(_) => None,
+        };
+        if let Some(gid) = now {
+            table.lock().insert(index, gid);
+        }
+        result
     }
 }

@@ -286,6 +286,22 @@ pub fn create_ah(pd: &Pd, attr: &AhAttr) -> Result<Ah, Error> {
     pd.create_ah(attr)
 }
 
+/// `ibv_init_ah_from_wc` (`ibv_create_ah_from_wc(3)`).
+///
+/// # Errors
+/// As [`Device::init_ah_from_wc`].
+pub fn init_ah_from_wc(device: &Device, port_num: u8, wc: &Wc, grh: &[u8; 40]) -> Result<AhAttr, Error> {
+    device.init_ah_from_wc(port_num, wc, grh)
+}
+
+/// `ibv_create_ah_from_wc(3)`.
+///
+/// # Errors
+/// As [`Pd::create_ah_from_wc`].
+pub fn create_ah_from_wc(pd: &Pd, wc: &Wc, grh: &[u8; 40], port_num: u8) -> Result<Ah, Error> {
+    pd.create_ah_from_wc(wc, grh, port_num)
+}
+
 /// `ibv_destroy_ah(3)`, which cannot fail.
 pub fn destroy_ah(ah: Ah) {
     ah.destroy();

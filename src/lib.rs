@@ -17,6 +17,7 @@ mod fake;
 pub mod flags;
 mod gate;
 mod gid;
+mod grh;
 mod health;
 pub mod ibv;
 mod keys;

@@ -24,6 +24,7 @@ use crate::dma::{DmaRegion, Leaked, Port};
 use crate::error::{Error, Failure, Returned};
 pub use crate::events::EventCounters;
 use crate::events::{AsyncEvent, CqNotice, Kind, Ticket};
+use crate::gid::{Gid, Gids};
 use crate::health::Health;
 use crate::keys::Keys;
 use crate::numbers::Numbers;
@@ -54,6 +55,7 @@ impl Device {
         let control = bringup::connect(port, config)?;
         let made = bringup::bring_up(&control)?;
         let clock = Clock::new(control.port.clone(), &made.caps.general);
+        let gids = Gids::new(made.info.gid.map(|gid| Gid { gid, mac: made.info.mac, vlan: None }));
         let inner = DeviceInner {
             control,
             made,
@@ -61,6 +63,7 @@ impl Device {
             numbers: Numbers::default(),
             keys: Keys::default(),
             clock,
+            gids,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -206,6 +209,7 @@ pub(crate) struct DeviceInner {
     numbers: Numbers,
     keys: Keys,
     clock: Clock,
+    gids: Gids,
 }
 
 impl DeviceInner {
@@ -338,6 +342,11 @@ impl DeviceInner {
     /// The free-running counter, and what time of day it stands for.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// What is in the port's GID table.
+    pub(crate) fn gids(&self) -> &Gids {
+        &self.gids
     }
 
     /// Memory keys that are alive.

@@ -38,4 +38,5 @@ mod threads;
 mod uc;
 mod ud;
 mod ud_ah;
+mod ud_answer;
 mod wqe_bytes;

@@ -14,9 +14,9 @@ const UD_RTR: QpAttrMask = QpAttrMask::STATE;
 const UD_RTS: QpAttrMask = QpAttrMask::STATE.union(QpAttrMask::SQ_PSN);
 const STEPS: [(QpState, QpAttrMask); 3] = [(QpState::Init, UD_INIT), (QpState::Rtr, UD_RTR), (QpState::Rts, UD_RTS)];
 
-const QKEY: u32 = 0x1122_3344;
+pub const QKEY: u32 = 0x1122_3344;
 /// Bytes in front of each datagram's payload.
-const GRH: usize = 40;
+pub const GRH: usize = 40;
 
 fn create(pd: &Pd, send: &Cq, recv: &Cq, cap: QpCap) -> Qp {
     pd.create_qp(&mut QpInitAttr { qp_type: QpType::Ud, ..QpInitAttr::new(send, recv, cap) }).unwrap()
@@ -29,27 +29,27 @@ fn ready(qp: &mut Qp, qkey: u32) {
 }
 
 /// The way to the port itself.
-fn way(dev: &Device) -> AhAttr {
+pub fn way(dev: &Device) -> AhAttr {
     let info = dev.info();
     let grh = GlobalRoute { dgid: info.gid.unwrap_or_default(), hop_limit: 64, ..Default::default() };
     AhAttr { grh: Some(grh), port_num: 1, ..Default::default() }
 }
 
-struct Bench {
-    port: Port,
-    dev: Device,
-    pd: Pd,
+pub struct Bench {
+    pub port: Port,
+    pub dev: Device,
+    pub pd: Pd,
     /// Of sends, and of receives, of both.
-    cq: [Cq; 2],
-    qp: [Qp; 2],
+    pub cq: [Cq; 2],
+    pub qp: [Qp; 2],
     buf: DmaBuf,
 }
 
-fn bench() -> Bench {
+pub fn bench() -> Bench {
     bench_on(open(), SIZES)
 }
 
-fn bench_on((port, dev): (Port, Device), cap: QpCap) -> Bench {
+pub fn bench_on((port, dev): (Port, Device), cap: QpCap) -> Bench {
     let pd = dev.alloc_pd().unwrap();
     let ex = CqInitAttrEx { cqe: 63, wc_flags: WcFlags::STANDARD, ..Default::default() };
     let cq = [(); 2].map(|()| dev.create_cq_ex(&ex).unwrap());
@@ -69,25 +69,25 @@ impl Bench {
     }
 
     /// Posts a receive to the second half of the buffer.
-    fn recv(&mut self, n: usize, wr_id: u64) {
+    pub fn recv(&mut self, n: usize, wr_id: u64) {
         let to = self.sge(0x2000, 0x2000);
         self.qp[n].post_recv(&[RecvWr { wr_id, sg_list: &[to] }]).unwrap();
     }
 
-    fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
+    pub fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
         let mut out = vec![0; length];
         self.buf.read(at, &mut out).unwrap();
         out
     }
 
-    fn end(self) {
+    pub fn end(self) {
         let Self { port, dev, pd, cq, qp, buf } = self;
         drop((qp, cq, buf, pd));
         close(&port, dev);
     }
 }
 
-fn to<'a>(ah: &'a Ah, qp: &Qp) -> Option<UdAddress<'a>> {
+pub fn to<'a>(ah: &'a Ah, qp: &Qp) -> Option<UdAddress<'a>> {
     Some(UdAddress { ah, remote_qpn: qp.qp_num(), remote_qkey: QKEY })
 }
 
