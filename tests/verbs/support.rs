@@ -49,6 +49,8 @@ pub struct Port {
     pub at_now: Arc<Mutex<Option<(u32, Hook)>>>,
     /// What happens before the next 64-bit register write.
     pub at_doorbell: Arc<Mutex<Option<Hook>>>,
+    /// What happens after the next 32-bit register write.
+    pub after_write32: Arc<Mutex<Option<Hook>>>,
 }
 
 impl Port {
@@ -70,6 +72,7 @@ impl Port {
             pauses: Arc::default(),
             at_now: Arc::default(),
             at_doorbell: Arc::default(),
+            after_write32: Arc::default(),
         }
     }
 
@@ -192,6 +195,10 @@ unsafe impl Bar for Port {
     fn write32(&self, offset: usize, value: u32) {
         self.writes32.fetch_add(1, Ordering::Relaxed);
         self.model.write32(offset, value);
+        let hook = self.after_write32.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
+        }
     }
 
     fn write64(&self, offset: usize, value: u64) {
