@@ -143,6 +143,21 @@ fn time_goes_on_where_a_line_has_just_ended() {
     }
 }
 
+/// What was stamped before all lines lies on a line of the rate as it was measured, in which a time of day that was set has no part.
+#[test]
+fn what_is_older_than_the_lines_does_not_tell_that_the_time_of_day_was_set_meanwhile() {
+    let world = World { start: 0, ppm: 20 };
+    let (mut follower, mut lines) = (Follower::new(TICKS), Lines::default());
+    for s in 0..1000 {
+        let mut moment = world.moment(s * SECOND);
+        moment.ns += if s < 500 { 0 } else { 2 * STEP as u64 };
+        lines = follower.follow(lines, moment);
+    }
+    let old = lines.at(world.ticks(900 * SECOND));
+    let late = old.abs_diff(EPOCH + 900 * SECOND + 2 * STEP as u64);
+    assert!(late <= 10_000, "{late} ns");
+}
+
 /// 156.25 MHz stated as 156.
 #[test]
 fn a_counter_whose_frequency_was_rounded_is_followed_all_the_same() {
