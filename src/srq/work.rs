@@ -1,9 +1,9 @@
 //! What the one who posts to a shared receive queue and all who poll its completions share: which requests are outstanding.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::free::FreeList;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The requests of a shared receive queue. Everything is an atomic: one thread posts, and as many poll as there are CQs.
 pub(crate) struct SrqWork {
@@ -14,15 +14,15 @@ pub(crate) struct SrqWork {
 #[derive(Default)]
 struct Slot {
     wr_id: AtomicU64,
-    state: AtomicU8,
+    state: AtomicU32,
 }
 
 /// Nothing was posted here so far.
-const NEVER: u8 = 0;
+const NEVER: u32 = 0;
 /// Posted.
-const OPEN: u8 = 1;
+const OPEN: u32 = 1;
 /// Over, and given back.
-const OVER: u8 = 2;
+const OVER: u32 = 2;
 
 impl SrqWork {
     /// For this many places.
@@ -62,7 +62,7 @@ impl SrqWork {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use alloc::vec::Vec;
 

@@ -28,3 +28,5 @@ mod rows;
 #[path = "../../../src/clock/seqlock.rs"]
 mod seqlock;
 mod sync;
+#[path = "../../../src/srq/work.rs"]
+mod work;

@@ -1,4 +1,4 @@
-//! Places of a shared receive queue come back from pollers while the poster takes them (`src/srq/free.rs`).
+//! Places of a shared receive queue come back from pollers while the poster takes them (`src/srq/free.rs`, `src/srq/work.rs`).
 
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -6,6 +6,7 @@ use loom::thread;
 use crate::free::FreeList;
 use crate::proof::{Model, each_ordering_is_needed};
 use crate::sync::Arc;
+use crate::work::SrqWork;
 
 /// The requests in the places: loom notices when a poller reads one that the poster writes to.
 struct Queue {
@@ -69,4 +70,24 @@ const MODELS: [Model; 3] = [
 #[test]
 fn giving_places_back_against_posting_needs_each_ordering() {
     each_ordering_is_needed(&MODELS, &["src/srq/free.rs"], 2);
+}
+
+/// A device that is not trusted names one place on two CQs at once.
+#[test]
+fn a_request_that_two_pollers_end_at_once_gives_its_place_back_once() {
+    loom::model(|| {
+        let work = Arc::new(SrqWork::new(2));
+        work.push(0, 10);
+        work.push(1, 11);
+        let other = {
+            let work = work.clone();
+            thread::spawn(move || work.complete(0))
+        };
+        assert_eq!((work.complete(0), work.complete(1)), (Some(10), Some(11)));
+        let mut taken: Vec<u32> = work.take_free().collect();
+        assert_eq!(other.join().unwrap(), Some(10));
+        taken.extend(work.take_free());
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1], "each once");
+    });
 }
