@@ -228,6 +228,29 @@ fn malformed_ipv6_headers_are_refused() {
 }
 
 #[test]
+fn malformed_global_route_headers_are_refused() {
+    let (port, dev) = open_with(infiniband());
+    let errno = |at: usize, bytes: &[u8]| {
+        let mut grh = [7; GRH];
+        grh[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 12 + 8 + 3 + 4, 0x1b, 64]);
+        grh[at..at + bytes.len()].copy_from_slice(bytes);
+        dev.init_ah_from_wc(1, &received(0), &grh).map(drop).map_err(Error::errno)
+    };
+    assert_eq!(errno(0, &[]), Ok(()));
+    for (what, at, bytes) in [
+        ("version", 0, &[0x40][..]),
+        ("length", 5, &[12 + 8 + 3 + 3]),
+        ("next header", 6, &[17]),
+        ("a group as source", 8, &[0xff]),
+        ("a group as destination", 24, &[0xff]),
+        ("no destination", 24, &[0; 16]),
+    ] {
+        assert_eq!(errno(at, bytes), Err(EINVAL), "{what}");
+    }
+    close(&port, dev);
+}
+
+#[test]
 fn completions_that_lead_to_no_sender_are_refused() {
     let (port, dev) = open();
     set_gid(&dev, 4, v4(192, 168, 0, 199), [2; 6]);
