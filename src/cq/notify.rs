@@ -44,7 +44,8 @@ impl Cq {
 
     /// Sleeps until there is something to poll, and no wake-up is lost: it asks for an event, looks once more, waits for the event
     /// on the CQ's channel, acknowledges it and looks again. It takes events of this CQ only: a channel with several CQs, each
-    /// with a thread of its own, works too. `deadline` is as with [`get_event`](crate::CompChannel::get_event).
+    /// with a thread of its own, works too. An event of this CQ that another thread [takes](crate::CompChannel::get_event)
+    /// meanwhile ends the sleep as well, and is that thread's to acknowledge. `deadline` is as with [`get_event`](crate::CompChannel::get_event).
     ///
     /// Poll afterwards. It may give nothing, as what is there may be of a queue that was destroyed; call this again then.
     ///
@@ -56,24 +57,32 @@ impl Cq {
             return Err(Error::Invalid { what: "waiting for a CQ without a completion channel" });
         }
         while !self.has_entry() {
+            let taken = self.events_taken();
             self.req_notify(false)?;
             // What came before the request was seen raises nothing.
             if self.has_entry() {
                 break;
             }
-            self.take_event(deadline)?;
-            self.ack_events(1)?;
+            if self.take_event(taken, deadline)? {
+                self.ack_events(1)?;
+            }
         }
         Ok(())
     }
 
-    /// Waits for an event of this CQ, or until it is in error.
-    fn take_event(&self, deadline: u64) -> Result<(), Error> {
+    /// Events taken of this CQ so far, by whomever.
+    fn events_taken(&self) -> u32 {
+        self.shared.notice.place().map_or(0, Place::taken)
+    }
+
+    /// Waits for an event of this CQ, or until it is in error; false if others have taken one since `taken` were.
+    fn take_event(&self, taken: u32, deadline: u64) -> Result<bool, Error> {
         let place = self.shared.notice.place();
         let vectors = || place.map_or(0, Place::vectors);
-        let ready = || match place.is_some_and(Place::take) {
-            true => Some(Ok(())),
-            false => self.check().err().map(Err),
+        let ready = || match (self.events_taken() != taken, place.is_some_and(Place::take)) {
+            (_, true) => Some(Ok(true)),
+            (true, false) => Some(Ok(false)),
+            (false, false) => self.check().err().map(Err),
         };
         self.shared.dev.await_event(deadline, vectors, ready)?
     }

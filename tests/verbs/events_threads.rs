@@ -1,6 +1,7 @@
 //! Threads that wait for events, with the model on a thread of its own: whoever hears an interrupt, everybody's events
 //! come.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -250,4 +251,27 @@ fn late_and_lost_interrupts_keep_nobody_asleep() {
     pd.dealloc().map_err(|e| e.error).unwrap();
     channel.destroy().map_err(|e| e.error).unwrap();
     close(&port, dev);
+}
+
+/// The event that a thread sleeps for in `Cq::wait` is taken by another one that asks the channel.
+#[test]
+fn a_wait_for_a_cq_ends_when_another_thread_takes_its_event() {
+    for step in 2..=6 {
+        let (port, dev) = device(1, 1);
+        let channel = Arc::new(dev.create_comp_channel());
+        let mut cq = cq_on(&dev, &channel, 7, 0, 0);
+        let (model, cqn, other) = (port.model.clone(), cq.cqn(), channel.clone());
+        let hook = move || {
+            let mut entry = [0; 64];
+            entry[63] = 0x70;
+            assert!(model.inject_cqe(cqn, entry));
+            assert_eq!(other.try_get_event().map(|event| event.cqn), Some(cqn));
+        };
+        *port.at_now.lock().unwrap() = Some((step, Box::new(hook)));
+        assert_eq!(cq.wait(dev.now() + SECOND), Ok(()), "step {step}");
+        cq.ack_events(1).unwrap();
+        assert!(cq.ack_events(1).is_err(), "the other one's only");
+        drop((cq, channel));
+        close(&port, dev);
+    }
 }
