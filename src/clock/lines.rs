@@ -142,7 +142,9 @@ impl Follower {
     /// The ticks in a second are stated as a number of `unit`, rounded up or down.
     pub(super) fn rounded_to(mut self, unit: u64) -> Self {
         let one = u128::from(self.rate) * u128::from(unit) / u128::from(self.second);
-        self.most_off = self.most_off.saturating_add(u64::try_from(one).unwrap_or(u64::MAX));
+        let most = self.most_off.saturating_add(u64::try_from(one).unwrap_or(u64::MAX));
+        // Whatever the firmware states, a clock does not stand still.
+        self.most_off = most.min(self.rate / 2);
         self
     }
 

@@ -189,8 +189,9 @@ fn no_measurement_makes_the_lines_panic() {
         let (_, _, shift) = lines.tangent();
         assert!(shift < 64);
         lines.at(next());
+        assert!(lines.known());
         if round % 100 == 0 {
-            (follower, lines) = (Follower::new(next().max(1)), Lines::default());
+            (follower, lines) = (Follower::new(next().max(1)).rounded_to(next()), Lines::default());
         }
     }
 }
