@@ -505,3 +505,19 @@ fn a_queue_that_cannot_be_ended_is_forgotten_all_the_same() {
     assert_eq!(dev.leaked().iter().map(|piece| piece.what).collect::<Vec<_>>(), ["shared receive queue"]);
     drop((pd, sent, buf));
 }
+
+/// What the device refused to make, it does not use; what it has not answered to, it may.
+#[test]
+fn a_creation_that_is_refused_gives_its_memory_back_and_one_without_an_answer_does_not() {
+    for (effect, kept) in [(Effect::Status { status: 8, syndrome: 1 }, 0), (Effect::Never, 1)] {
+        let (port, dev) = open();
+        let pd = dev.alloc_pd().unwrap();
+        let before = port.model.dma_outstanding();
+        port.model.inject(Fault::Command { at: Match::Every(0x90c), effect });
+        let error = srq_of(&pd, 3, 1).unwrap_err();
+        let queues = dev.leaked().iter().filter(|piece| piece.what == "shared receive queue").count();
+        assert_eq!(queues, kept, "{error}");
+        assert_eq!(port.model.dma_outstanding() == before, kept == 0);
+        drop((pd, dev));
+    }
+}
