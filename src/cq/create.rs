@@ -5,6 +5,7 @@ use alloc::vec;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use mlx5_hw::cmd::CreateCq;
+use mlx5_hw::cqc::Cqc;
 use mlx5_hw::ring::{CqeFormat, Ring};
 
 use super::memory::{RecordMemory, RingMemory};
@@ -131,21 +132,7 @@ impl Plan {
             Ring::<F>::init_memory(slots);
         }
         let eqn = attr.channel.map(|_| dev.admit_events(self.eqn)).transpose()?;
-        mem.lend();
-        record.lend();
-        let pages = mem.pages();
-        let cqc = self.context::<F>(dev, record.iova(), pages.log_size);
-        let cqn = match dev.exec(&CreateCq { cqc, pas: &pages.addresses }) {
-            Ok(cqn) => cqn,
-            Err(error) => {
-                if error.refused() {
-                    mem.reclaim();
-                    record.reclaim();
-                    eqn.into_iter().for_each(|eqn| dev.leave_events(eqn));
-                }
-                return Err(error);
-            }
-        };
+        let (cqn, cqc) = self.lend_and_create::<F>(dev, &mut mem, &mut record, eqn)?;
         dev.track();
         let mem = Arc::new(mem);
         let place = attr.channel.map(|channel| channel.join(attr.comp_vector, cqn, attr.cq_context));
@@ -178,5 +165,26 @@ impl Plan {
             cqe_sz: cqc.cqe_sz(),
             by_clock: self.by_clock,
         })
+    }
+
+    /// Has the device make the queue; its number and what it was made with.
+    fn lend_and_create<F: CqeFormat>(
+        &self,
+        dev: &DeviceInner,
+        mem: &mut RingMemory,
+        record: &mut RecordMemory,
+        eqn: Option<u32>,
+    ) -> Result<(u32, Cqc), Error> {
+        mem.lend();
+        record.lend();
+        let pages = mem.pages();
+        let cqc = self.context::<F>(dev, record.iova(), pages.log_size);
+        let created = dev.exec(&CreateCq { cqc, pas: &pages.addresses });
+        if created.as_ref().is_err_and(|error| error.refused()) {
+            mem.reclaim();
+            record.reclaim();
+            eqn.into_iter().for_each(|eqn| dev.leave_events(eqn));
+        }
+        Ok((created?, cqc))
     }
 }

@@ -40,11 +40,10 @@ impl Pd {
     pub fn create_qp(&self, attr: &mut QpInitAttr<'_>) -> Result<Qp, Error> {
         let dev = self.shared().dev();
         let service = service(attr.qp_type)?;
-        let (send_cq, recv_cq) = (attr.send_cq.shared(), attr.recv_cq.shared());
+        let (send_cq, recv_cq, srq) = (attr.send_cq.shared(), attr.recv_cq.shared(), attr.srq.map(Srq::shared));
         if !send_cq.is_of(dev) || !recv_cq.is_of(dev) {
             return invalid("a CQ of another device");
         }
-        let srq = attr.srq.map(Srq::shared);
         if srq.is_some_and(|srq| !srq.is_of(dev)) {
             return invalid("a shared receive queue of another device");
         }
@@ -53,26 +52,7 @@ impl Pd {
         let ts_format = ts_format([send_cq.time_stamps(), recv_cq.time_stamps()], CqLimits::of(dev).free_running)?;
         let own_recv = if srq.is_some() { QpCap { max_recv_wr: 0, max_recv_sge: 0, ..attr.cap } } else { attr.cap };
         let geometry = Geometry::of(&own_recv, attr.qp_type, &limits)?;
-        let scatter = self.scatters(attr);
-        let answers = scatter && attr.qp_type == QpType::Rc;
-        // Indices of queue pairs that are gone come back first.
-        send_cq.rows().reclaim();
-        recv_cq.rows().reclaim();
-        let work = Arc::new(QpWork {
-            index: UserIndex::take(dev.numbers().indices())?,
-            pd: self.pdn(),
-            copies: Gate::default(),
-            send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks, answers.then(|| geometry.send_lists())),
-            recv: Outstanding::new(
-                recv_cq.cqn(),
-                geometry.rq_entries,
-                (scatter && srq.is_none()).then(|| geometry.receive_lists()),
-            ),
-            srq: srq.map(|srq| srq.work().clone()),
-        });
-        if scatter {
-            work.copies.open();
-        }
+        let work = self.work(attr, &geometry)?;
         let bytes = geometry.queue_bytes();
         let mut mem = dev.alloc_dma(bytes, dbrec::BYTES)?;
         let qpn = self.lend_and_create(attr, &geometry, (service, ts_format), &work, &mut mem)?;
@@ -89,7 +69,7 @@ impl Pd {
             mem,
             geometry,
             sq_sig_all: attr.sq_sig_all,
-            answer_in_cqe: if answers { attr.send_cq.cqe_size() / 2 } else { 0 },
+            answer_in_cqe: if self.scatters_answers(attr) { attr.send_cq.cqe_size() / 2 } else { 0 },
             atomics: limits.atomic_cap != AtomicCap::None,
             context: attr.qp_context,
             sq_posted: 0,
@@ -107,6 +87,34 @@ impl Pd {
         qp.publish()?;
         attr.cap = geometry.cap;
         Ok(qp)
+    }
+
+    /// What the tables of its CQs will hold of the queue pair, with an index of its own.
+    fn work(&self, attr: &QpInitAttr<'_>, geometry: &Geometry) -> Result<Arc<QpWork>, Error> {
+        let (send_cq, recv_cq) = (attr.send_cq.shared(), attr.recv_cq.shared());
+        let scatter = self.scatters(attr);
+        let send_lists = self.scatters_answers(attr).then(|| geometry.send_lists());
+        let receive_lists = (scatter && attr.srq.is_none()).then(|| geometry.receive_lists());
+        // Indices of queue pairs that are gone come back first.
+        send_cq.rows().reclaim();
+        recv_cq.rows().reclaim();
+        let work = Arc::new(QpWork {
+            index: UserIndex::take(self.shared().dev().numbers().indices())?,
+            pd: self.pdn(),
+            copies: Gate::default(),
+            send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks, send_lists),
+            recv: Outstanding::new(recv_cq.cqn(), geometry.rq_entries, receive_lists),
+            srq: attr.srq.map(|srq| srq.shared().work().clone()),
+        });
+        if scatter {
+            work.copies.open();
+        }
+        Ok(work)
+    }
+
+    /// Whether what is read and what atomics answer may lie in completions of the queue pair.
+    fn scatters_answers(&self, attr: &QpInitAttr<'_>) -> bool {
+        self.scatters(attr) && attr.qp_type == QpType::Rc
     }
 
     /// Whether data may lie in completions of the queue pair. A device that has it not is no error, nor is a transport, as in
