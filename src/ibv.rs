@@ -58,7 +58,8 @@ pub fn query_rt_values_ex(context: &Device, comp_mask: ValuesMask) -> Result<Val
     context.query_rt_values_ex(comp_mask)
 }
 
-/// `ibv_get_async_event(3)`. C's waits for ever; here until the time `deadline` of the platform's clock. There is no
+/// `ibv_get_async_event(3)`. C's waits for ever; here until the time `deadline` of the platform's clock, `u64::MAX` for never.
+/// What is EAGAIN in C, on a descriptor with `O_NONBLOCK`, is the `None` of [`Device::try_get_async_event`]. There is no
 /// `ibv_ack_async_event`: an event that is taken is acknowledged, and destroying an object waits for nobody.
 ///
 /// # Errors
@@ -140,7 +141,8 @@ pub fn req_notify_cq(cq: &mut Cq, solicited_only: bool) -> Result<(), Error> {
     cq.req_notify(solicited_only)
 }
 
-/// `ibv_get_cq_event(3)`, until a time of the platform's clock.
+/// `ibv_get_cq_event(3)`, until the time `deadline` of the platform's clock, `u64::MAX` for never. What is EAGAIN in C, on a
+/// descriptor with `O_NONBLOCK`, is the `None` of [`CompChannel::try_get_event`].
 ///
 /// # Errors
 /// As [`CompChannel::get_event`].
@@ -290,8 +292,8 @@ pub fn create_ah(pd: &Pd, attr: &AhAttr) -> Result<Ah, Error> {
 ///
 /// # Errors
 /// As [`Device::init_ah_from_wc`].
-pub fn init_ah_from_wc(device: &Device, port_num: u8, wc: &Wc, grh: &[u8; 40]) -> Result<AhAttr, Error> {
-    device.init_ah_from_wc(port_num, wc, grh)
+pub fn init_ah_from_wc(context: &Device, port_num: u8, wc: &Wc, grh: &[u8; 40]) -> Result<AhAttr, Error> {
+    context.init_ah_from_wc(port_num, wc, grh)
 }
 
 /// `ibv_create_ah_from_wc(3)`.
