@@ -11,21 +11,26 @@ use mlx5::hw::eqe::CqErrorSyndrome;
 use mlx5::hw::health::HealthSyndrome;
 use mlx5::hw::platform::Platform;
 use mlx5::{
-    AsyncEvent, Cq, CqAttrMask, Device, DeviceConfig, Element, Error, Failure, ModifyCqAttr, PollError, QpCap, QpState,
-    RecvWr, SendFlags, SendWr, Wc, ibv,
+    AsyncEvent, Cq, CqAttrMask, Device, DeviceConfig, Element, Error, Failure, ModifyCqAttr, PollError, Qp, QpCap,
+    QpInitAttr, QpState, RecvWr, SendFlags, SendWr, Wc, ibv,
 };
 use mlx5_model::{Effect, Fault, Match, Model, ModelConfig};
 
 use crate::cq_create::Attr;
 use crate::cq_semantics::POLL;
 use crate::poll_sessions::kinds;
-use crate::support::{Pair, Port, SIZES, close, create_qp, open, pair, pair_with};
+use crate::support::{Pair, Port, SIZES, close, connect, create_qp, open, pair, pair_with};
 
 const OVERRUN: CqErrorSyndrome = CqErrorSyndrome::CQ_OVERRUN;
 const VIOLATION: CqErrorSyndrome = CqErrorSyndrome::CQ_ACCESS_VIOLATION_ERROR;
 
 fn taken(dev: &Device) -> Vec<AsyncEvent> {
     std::iter::from_fn(|| dev.try_get_async_event()).collect()
+}
+
+/// A queue pair like those of the pair, with a context.
+fn qp_of(p: &Pair, qp_context: u64) -> Qp {
+    p.pd.create_qp(&mut QpInitAttr { qp_context, ..QpInitAttr::new(&p.cq[0], &p.cq[0], SIZES) }).unwrap()
 }
 
 /// Posts `n` sends of nothing from side 0, each with a receive; their ids are their numbers.
@@ -167,13 +172,13 @@ fn a_new_object_has_nothing_of_the_old_one_of_its_number() {
     late();
     p.dev.service();
     cq.destroy().map_err(|e| e.error).unwrap();
-    let old = std::mem::replace(&mut p.qp[0], create_qp(&p.pd, &p.cq[0], &p.cq[0], SIZES));
-    old.destroy().map_err(|e| e.error).unwrap();
+    let other = qp_of(&p, 3);
+    std::mem::replace(&mut p.qp[0], other).destroy().map_err(|e| e.error).unwrap();
     assert_eq!(taken(&p.dev), []);
     // Events on their way while nobody has the numbers.
     late();
     let mut cq = p.dev.create_cq(7, 2, 0).unwrap();
-    let qp = create_qp(&p.pd, &p.cq[0], &p.cq[0], SIZES);
+    let qp = qp_of(&p, 4);
     assert_eq!((cq.cqn(), qp.qp_num()), (cqn, qpn));
     assert_eq!((taken(&p.dev), cq.poll_cq(&mut [Wc::default()])), (vec![], Ok(0)));
     late();
@@ -182,7 +187,7 @@ fn a_new_object_has_nothing_of_the_old_one_of_its_number() {
         AsyncEvent::QpFatal(qp) => (qp.number, qp.context),
         other => panic!("{other:?}"),
     };
-    assert_eq!(taken(&p.dev).iter().map(number).collect::<Vec<_>>(), [(cqn, 2), (qpn, 0)]);
+    assert_eq!(taken(&p.dev).iter().map(number).collect::<Vec<_>>(), [(cqn, 2), (qpn, 4)]);
     qp.destroy().map_err(|e| e.error).unwrap();
     cq.destroy().map_err(|e| e.error).unwrap();
     p.end();
@@ -248,8 +253,14 @@ fn events_that_wait_when_an_object_is_made_or_ended_are_not_the_next_ones() {
 #[test]
 fn events_of_a_queue_pair_come_with_its_number_and_context() {
     let mut p = pair();
+    let context = 0xfedc_ba98_7654_3210;
+    let made = qp_of(&p, context);
+    std::mem::replace(&mut p.qp[0], made).destroy().map_err(|e| e.error).unwrap();
+    let peer = p.qp[1].qp_num();
+    connect(&p.dev, &mut p.qp[0], peer);
     let number = p.qp[0].qp_num();
-    let qp = Element { number, context: 0 };
+    assert_eq!(p.qp[0].context(), context);
+    let qp = Element { number, context };
     for (kind, event) in [
         (0x02, AsyncEvent::CommEst(qp)),
         (0x03, AsyncEvent::SqDrained(qp)),

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mlx5::dv::ts_to_ns;
+use mlx5::dv::{CqeCompLayout, CqeCompResFormat, ts_to_ns};
+use mlx5::hw::cmd::QueryQp;
 use mlx5::hw::platform::Platform;
 use mlx5::{
     Completion, Cq, CqInitAttrEx, Device, Error, Failure, PollError, RecvWr, SendFlags, SendWr, ValuesMask, WcFlags,
@@ -10,6 +11,7 @@ use mlx5::{
 };
 use mlx5_model::{CapConfig, Fault, ModelConfig};
 
+use crate::cq_create::Attr;
 use crate::cq_semantics::POLL;
 use crate::support::{Pair, SIZES, close, open_with, pair_with};
 
@@ -156,6 +158,44 @@ fn once_a_second_was_measured_the_error_is_that_of_measuring() {
                 last = time;
             }
             p.port.model.step(SECOND / 20);
+        }
+        p.end();
+    }
+}
+
+/// A session has one time stamp, its title's: it is every completion's, raw and as wall-clock time.
+#[test]
+fn completions_of_a_session_have_the_titles_time() {
+    use CqeCompLayout::{Basic, Enhanced};
+    for (layout, size) in [(Basic, 64), (Basic, 128), (Enhanced, 64), (Enhanced, 128)] {
+        let mut p = pair_with(PLAIN.config(), 63, SIZES, |dev, cqe| {
+            let mut attr = Attr::default();
+            (attr.ex.cqe, attr.ex.wc_flags) = (cqe, BOTH);
+            attr.compress(CqeCompResFormat::HASH.bits());
+            attr.layout(layout);
+            attr.size(size);
+            attr.create(dev).unwrap()
+        });
+        // SAFETY: a query changes nothing.
+        let qpc = unsafe { p.dev.general_cmd(&QueryQp { qpn: p.qp[1].qp_num() }) }.unwrap();
+        for session in 0..10_u16 {
+            p.qp[1].post_recv(&[RecvWr::default(); 6]).unwrap();
+            // More than a second before it is polled.
+            let at = p.port.now();
+            let mut title = [0; 64];
+            title[32..36].copy_from_slice(&qpc.user_index().to_be_bytes());
+            title[48..56].copy_from_slice(&PLAIN.ticks(at).to_be_bytes());
+            title[60..62].copy_from_slice(&(6 * session).to_be_bytes());
+            title[63] = 0x20;
+            // The enhanced layout's title is a completion itself.
+            let minis = if layout == Enhanced { 5 } else { 6 };
+            assert!(p.port.model.inject_session(p.cq[1].cqn(), Some(title), &vec![[0; 8]; minis]));
+            p.port.model.jump(SECOND + SECOND / 3);
+            let all: Vec<_> = (0..6).map(|_| poll(&mut p, 1, times)).collect();
+            let (raw, time) = all[0];
+            assert_eq!(all, [(raw, time); 6], "{layout:?}, {size} bytes, session {session}");
+            assert_eq!(raw, PLAIN.ticks(at));
+            assert!(time.abs_diff(day(at)) <= 60, "{time} at {at}");
         }
         p.end();
     }

@@ -69,7 +69,10 @@ fn an_idle_hour_is_a_few_calls_a_second() {
         let calls = model.calls().since(&before);
         assert_eq!((calls.doorbells(), calls.relaxes, calls.pauses), (0, 0, 0), "{calls:?}");
         assert!((36_000..36_100).contains(&calls.waits), "{calls:?}");
-        assert!(calls.nows <= 5 * calls.waits && calls.reads <= 20 * calls.waits, "{calls:?}");
+        // A turn reads the clock for the time that serving may take, for its deadline, for the look and for the sleep. Its look
+        // is 17 reads at most: the 16 dwords of the health buffer, and the one with `nic_interface`.
+        let turns = calls.waits + 1;
+        assert!(calls.nows <= 4 * turns && calls.reads <= 17 * calls.waits, "{calls:?}");
         pair.poll(0, 1);
         pair.poll(1, 1);
         end(channel, pair);

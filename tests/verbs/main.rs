@@ -30,6 +30,7 @@ mod resize;
 mod resize_fail;
 mod scatter;
 mod srq;
+mod srq_fail;
 mod srq_left;
 mod srq_memory;
 mod srq_mix;

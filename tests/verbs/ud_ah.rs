@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 
 use crate::support::{SIZES, close, open, open_with};
 use mlx5::hw::cmd::QueryQp;
-use mlx5::{AhAttr, Error, GlobalRoute, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, SendFlags, SendWr, UdAddress};
+use mlx5::{
+    AhAttr, Error, GlobalRoute, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, SendFlags, SendWr, UdAddress, ibv,
+};
 use mlx5_model::{CapConfig, ModelConfig};
 
 const ROUTE: GlobalRoute = GlobalRoute {
@@ -44,10 +46,7 @@ fn attributes_out_of_range_are_refused() {
     }
     let given = AhAttr { dmac: [2, 0, 0, 0, 0, 1], ..global(GlobalRoute { dgid: far, ..ROUTE }) };
     let ah = pd.create_ah(&given).unwrap();
-    let busy = pd.dealloc().expect_err("the handle is in it");
-    assert_eq!(busy.error.errno(), 16);
-    ah.destroy();
-    busy.object.dealloc().map_err(|e| e.error).unwrap();
+    drop((ah, pd));
     close(&port, dev);
     let (port, dev) = open_with(infiniband());
     let pd = dev.alloc_pd().unwrap();
@@ -55,6 +54,24 @@ fn attributes_out_of_range_are_refused() {
     assert!(pd.create_ah(&local).is_ok(), "a local route is enough");
     assert_eq!(pd.create_ah(&AhAttr { sl: 16, ..local }).map(drop).map_err(Error::errno), Err(22));
     drop(pd);
+    close(&port, dev);
+}
+
+/// The domain comes back as it was, as often as one likes, and goes when its last handle is gone.
+#[test]
+fn a_protection_domain_with_an_address_handle_is_busy_and_comes_back() {
+    let (port, dev) = open();
+    let mut pd = dev.alloc_pd().unwrap();
+    let pdn = pd.pdn();
+    let mut handles = vec![pd.create_ah(&ETHERNET).unwrap(), pd.create_ah(&ETHERNET).unwrap()];
+    while let Some(ah) = handles.pop() {
+        let back = pd.dealloc().expect_err("a handle is in it");
+        assert_eq!((back.error, back.error.errno(), back.object.pdn()), (Error::Busy, 16, pdn));
+        pd = back.object;
+        ibv::destroy_ah(pd.create_ah(&ETHERNET).expect("it works on"));
+        ah.destroy();
+    }
+    pd.dealloc().map_err(|e| e.error).unwrap();
     close(&port, dev);
 }
 

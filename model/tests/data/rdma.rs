@@ -138,6 +138,11 @@ impl Rdma {
 
     /// As [`cq`](Self::cq); `change` has the last word on the context.
     pub fn cq_as(&self, wish: CqWish, change: impl Fn(&mut [u8])) -> Cq {
+        self.cq_in(wish, change, |_| ())
+    }
+
+    /// As [`cq_as`](Self::cq_as); `move_pages` has the last word on the list of the ring's pages.
+    pub fn cq_in(&self, wish: CqWish, change: impl Fn(&mut [u8]), move_pages: impl Fn(&mut [u8])) -> Cq {
         let bytes = wish.entry << wish.log_size;
         let (mem, record) = (self.alloc(bytes), self.alloc(64));
         for i in 0..1 << wish.log_size {
@@ -153,6 +158,7 @@ impl Rdma {
         put(cqc, 184, 8, self.comp_eq.eqn.into());
         put(cqc, 448, 64, record.iova());
         change(cqc);
+        move_pages(&mut body[264..]);
         let out = self.raw.command(0x400, 0, &body, 16);
         Cq { cqn: get(&out, 72, 24) as u32, mem, record, wish, ci: 0 }
     }
