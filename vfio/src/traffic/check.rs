@@ -27,6 +27,11 @@ impl Outstanding {
         self.posted.len()
     }
 
+    /// Their wr_ids.
+    pub fn iter(&self) -> impl Iterator<Item = u64> {
+        self.posted.iter().copied()
+    }
+
     /// The one whose turn it is.
     fn next(&self) -> Option<u64> {
         self.posted.front().copied()

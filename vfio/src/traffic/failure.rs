@@ -16,8 +16,8 @@ pub enum Failure {
     Length { end: &'static str, iteration: u64, want: u32, got: u32 },
     /// The network header in front of a datagram is not that of a packet to this port.
     Header { end: &'static str, iteration: u64 },
-    /// A completion did not come.
-    Missing { lack: Lack, waited: Duration },
+    /// A completion did not come within a time of a clock.
+    Missing { lack: Lack, waited: Duration, clock: &'static str },
     /// Completions of one queue came in another order than the work requests.
     Order { end: &'static str, queue: Queue, want: u64, got: u64 },
     /// A completion came for a request that was not outstanding.
@@ -62,9 +62,9 @@ impl fmt::Display for Failure {
             Self::Header { end, iteration } => {
                 write!(f, "the network header of iteration {iteration}'s message at {end} does not name this port")
             }
-            Self::Missing { lack: Lack { end, queue, wr_id, later }, waited } => {
+            Self::Missing { lack: Lack { end, queue, wr_id, later }, waited, clock } => {
                 write!(f, "completion missing: {end}'s {queue} with wr_id {wr_id} did not complete within ")?;
-                write!(f, "{} ms of model time", waited.as_millis())?;
+                write!(f, "{} ms of {clock}", waited.as_millis())?;
                 later.map_or(Ok(()), |later| write!(f, ", though wr_id {later} behind it did"))
             }
             Self::Order { end, queue, want, got } => {

@@ -1,5 +1,8 @@
 //! What the messages say.
 
+/// A message: its iteration and what it says.
+pub type Message = (u64, Vec<u8>);
+
 /// The payload of an iteration: splitmix64 from a state that seed and iteration give.
 pub fn payload(seed: u64, iteration: u64, size: usize) -> Vec<u8> {
     let mut state = seed ^ iteration.wrapping_mul(0xd134_2543_de82_ef95);

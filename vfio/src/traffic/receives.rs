@@ -4,6 +4,7 @@ use mlx5::{AccessFlags, DmaBuf, Error, Pd, Qp, RecvWr, Sge, Srq, SrqAttr, SrqIni
 
 use super::check::Outstanding;
 use super::failure::Failure;
+use super::payload::Message;
 use super::plan::Plan;
 
 /// Receive requests, of a queue pair or of a shared receive queue, each with a slot of memory of its own.
@@ -52,6 +53,25 @@ impl Receives {
         Ok(())
     }
 
+    /// Makes sure that the memory of no outstanding request looks as if it held one of these messages, which are about to be sent.
+    pub fn mark(&self, messages: &[Message]) -> Result<(), Error> {
+        let begins_none = |byte: &u8| !messages.iter().any(|(_, payload)| payload.first() == Some(byte));
+        let mark = (0..=u8::MAX).find(begins_none).unwrap_or(0);
+        self.outstanding.iter().try_for_each(|wr_id| self.memory.write(self.payload(wr_id), &[mark]))
+    }
+
+    /// Whether the memory of a request holds one of these messages.
+    pub fn holds(&self, wr_id: u64, messages: &[Message]) -> Result<bool, Error> {
+        let mut got = vec![0; (self.size - self.header) as usize];
+        self.memory.read(self.payload(wr_id), &mut got)?;
+        Ok(messages.iter().any(|(_, payload)| got.starts_with(payload)))
+    }
+
+    /// Where the payload begins that a request takes.
+    fn payload(&self, wr_id: u64) -> usize {
+        self.slot(wr_id) + self.header as usize
+    }
+
     /// Where the memory of a request begins. Requests complete in order: those that are outstanding have different slots.
     fn slot(&self, wr_id: u64) -> usize {
         (wr_id % u64::from(self.slots)) as usize * self.size as usize
@@ -62,7 +82,7 @@ impl Receives {
     pub fn read(&self, wr_id: u64, payload: &mut [u8]) -> Result<Vec<u8>, Error> {
         let mut header = vec![0; self.header as usize];
         self.memory.read(self.slot(wr_id), &mut header)?;
-        self.memory.read(self.slot(wr_id) + header.len(), payload)?;
+        self.memory.read(self.payload(wr_id), payload)?;
         Ok(header)
     }
 

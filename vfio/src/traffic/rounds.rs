@@ -11,13 +11,10 @@ use super::drain::{drain, drain_lazily};
 use super::events::Events;
 use super::failure::{Failure, Queue};
 use super::link::{A, B, End, Link};
-use super::payload::payload;
+use super::payload::{Message, payload};
 use super::plan::{INLINE, Plan};
 use super::wait::Wait;
 use super::{Lost, Ran};
-
-/// A message: its iteration and what it says.
-type Message = (u64, Vec<u8>);
 
 /// Runs the round trips.
 pub struct Rounds<'a> {
@@ -27,6 +24,8 @@ pub struct Rounds<'a> {
     progress: [Progress; 2],
     /// How to sleep, instead of polling all the time.
     events: Option<Events<'a>>,
+    /// The receive that had waited in vain when a message was last taken for lost: of which [`Link::receives`], and its wr_id.
+    in_vain: Option<(usize, u64)>,
     ran: &'a mut Ran,
 }
 
@@ -44,7 +43,7 @@ impl<'a> Rounds<'a> {
         let [at_a, at_b] = [a.qp.qp_num(), b.qp.qp_num()];
         let a = Progress::new(a.name, *plan, [at_a, at_b], WcFlags::all());
         let b = Progress::new(b.name, *plan, [at_b, at_a], b.cq.wc_flags());
-        Self { model, plan: *plan, progress: [a, b], link, events, ran }
+        Self { model, plan: *plan, progress: [a, b], link, events, in_vain: None, ran }
     }
 
     /// Runs them, telling `progress` how many are done.
@@ -68,7 +67,9 @@ impl<'a> Rounds<'a> {
             return Ok(messages);
         }
         let link = &mut *self.link;
-        link.receives[link.ends[to].receives].post(&mut link.ends[to].qp, messages.len())?;
+        let receives = &mut link.receives[link.ends[to].receives];
+        receives.post(&mut link.ends[to].qp, messages.len())?;
+        receives.mark(&messages)?;
         let sender = &mut link.ends[from];
         for (slot, (_, payload)) in messages.iter().enumerate() {
             sender.outgoing.write(slot * self.plan.size as usize, payload)?;
@@ -77,25 +78,24 @@ impl<'a> Rounds<'a> {
         post_sends(sender, &messages, &self.plan)?;
         messages.iter().for_each(|(iteration, _)| self.progress[from].sends.post(*iteration));
         self.ran.sent += messages.len() as u64;
-        self.wait(from, to, messages.len())?;
+        self.wait(from, to, &messages)?;
         self.arrived(from, to, messages, sent)
     }
 
-    /// Waits and polls until `want` messages have arrived, and were sent. Of an unreliable transport those that have not come in
+    /// Waits and polls until all messages have arrived, and were sent. Of an unreliable transport those that have not come in
     /// time are lost.
-    fn wait(&mut self, from: usize, to: usize, want: usize) -> Result<(), Failure> {
+    fn wait(&mut self, from: usize, to: usize, messages: &[Message]) -> Result<(), Failure> {
         let mut wait = Wait::new(self.model, self.plan.threaded);
-        while let Some(lack) = self.lacks(from, to, want) {
+        while let Some(lack) = self.lacks(from, to, messages.len()) {
             if let Some(events) = &mut self.events {
                 events.next(&mut self.link.ends, wait.longest())?;
                 self.ran.waiting.events = events.taken;
             }
             if self.drain()? != 0 {
                 wait = Wait::new(self.model, self.plan.threaded);
-            } else if wait.is_over() && self.is_lost(&lack) {
-                return Ok(());
             } else if wait.is_over() {
-                return Err(Failure::Missing { lack, waited: wait.longest() });
+                let missing = Failure::Missing { lack, waited: wait.longest(), clock: wait.clock() };
+                return if self.is_lost(to, &lack, messages)? { Ok(()) } else { Err(missing) };
             } else if self.events.is_none() {
                 wait.pass();
             }
@@ -112,10 +112,16 @@ impl<'a> Rounds<'a> {
         lack.or_else(|| sender.sends.lacks(sender.end, Queue::Send, 0))
     }
 
-    /// Whether it is the message that did not come, and not its completion alone.
-    fn is_lost(&self, lack: &Lack) -> bool {
+    /// Whether it is the message that did not come, and not its completion alone: then the receive has nothing in its memory, and
+    /// takes the next message that comes.
+    fn is_lost(&mut self, to: usize, lack: &Lack, messages: &[Message]) -> Result<bool, Failure> {
         let was_sent = self.progress.iter().all(|end| end.sends.len() == 0);
-        !self.plan.transport.is_reliable() && was_sent && lack.later.is_none()
+        if self.plan.transport.is_reliable() || !was_sent || lack.later.is_some() {
+            return Ok(false);
+        }
+        let index = self.link.ends[to].receives;
+        let again = self.in_vain.replace((index, lack.wr_id)) == Some((index, lack.wr_id));
+        Ok(!again && !self.link.receives[index].holds(lack.wr_id, messages)?)
     }
 
     /// Takes what has completed at both ends; how many did.

@@ -32,6 +32,11 @@ impl<'a> Wait<'a> {
         if self.threaded { DEADLINE_OF_THREAD } else { DEADLINE }
     }
 
+    /// Whose time that is.
+    pub fn clock(&self) -> &'static str {
+        if self.threaded { "wall-clock time" } else { "model time" }
+    }
+
     /// Whether it is over.
     pub fn is_over(&self) -> bool {
         let waited = if self.threaded { self.since.elapsed() } else { self.stepped };
