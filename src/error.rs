@@ -168,7 +168,9 @@ impl Error {
             Self::Invalid { .. } => errno::EINVAL,
             Self::Unsupported { .. } | Self::Platform(PlatformError::Unsupported) => errno::EOPNOTSUPP,
             Self::NotImplemented { .. } => errno::ENOSYS,
-            Self::NoMemory | Self::NoPages { .. } | Self::Platform(PlatformError::NoMemory) => errno::ENOMEM,
+            Self::NoMemory
+            | Self::NoPages { .. }
+            | Self::Platform(PlatformError::NoMemory | PlatformError::LockedMemory { .. }) => errno::ENOMEM,
             Self::Platform(PlatformError::Os(number)) => number,
             Self::Platform(_) => errno::EIO,
             Self::Protocol { .. } => errno::EPROTO,
@@ -273,6 +275,10 @@ fn platform(error: PlatformError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         PlatformError::Os(number) => {
             write!(f, "the operating system refused, error number {number}; check permissions and limits")
         }
+        PlatformError::LockedMemory { limit, wanted } => write!(
+            f,
+            "the process may lock {limit} bytes of memory, and {wanted} are needed; raise RLIMIT_MEMLOCK (ulimit -l, in KiB)"
+        ),
         PlatformError::TimedOut => {
             f.write_str("the platform's hardware did not answer in time; check the slot, its power and the PCIe link")
         }

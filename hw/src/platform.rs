@@ -18,6 +18,13 @@ pub enum PlatformError {
     Os(i32),
     /// The hardware did not finish in time.
     TimedOut,
+    /// The operating system does not let the process lock that much memory, and what a device reaches is locked.
+    LockedMemory {
+        /// How much it may lock, in bytes.
+        limit: u64,
+        /// How much it has locked and wants, in bytes, together.
+        wanted: u64,
+    },
 }
 
 /// Memory that both the driver and the device reach: zeroed, coherent, contiguous in I/O addresses.

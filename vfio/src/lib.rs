@@ -1,11 +1,14 @@
-//! The pieces of the `mlx5` command-line tool. The port of the driver to Linux VFIO will live here; it is not there yet.
+//! The port of the driver to Linux VFIO, and the pieces of the `mlx5` command-line tool.
 
 pub mod cli;
 mod cq;
 pub mod decode;
+pub mod host;
 mod info;
 mod latency;
 mod options;
 mod pingpong;
+#[cfg(target_os = "linux")]
+pub mod port;
 mod progress;
 mod traffic;
