@@ -44,8 +44,11 @@ def padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
 
 
-def build(target: Path, busybox: Path, init: Path, script: str, modules: list[Path]) -> None:
-    """An image that loads nothing by itself: `init` runs `script`, which finds the modules by /modules/order."""
+def build(target: Path, busybox: Path, init: Path, script: str, modules: list[Path], files: dict[str, Path]) -> None:
+    """An image that loads nothing by itself: `init` runs `script`, which finds the modules by /modules/order.
+
+    `files` are programs by their places in the image.
+    """
     archive = Archive()
     archive.file("bin/busybox", busybox.read_bytes(), PROGRAM)
     archive.file("init", init.read_bytes(), PROGRAM)
@@ -53,4 +56,6 @@ def build(target: Path, busybox: Path, init: Path, script: str, modules: list[Pa
     for module in modules:
         archive.file(f"modules/{module.name}", module.read_bytes())
     archive.file("modules/order", "".join(f"{m.stem}\n" for m in modules).encode())
+    for place, file in files.items():
+        archive.file(place, file.read_bytes(), PROGRAM)
     target.write_bytes(archive.bytes())

@@ -1,15 +1,12 @@
 """Job `bare`: the driver on a bare machine (linker/), on the served function: round trips, and faults by exit code."""
 
-import json
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import cargo
 import guest
 import judge
-import processes
-from errors import LabError
 from lab import PROJECT, Lab, Row
 
 MEMORY_LINE = "still taken: 0 pages for the device, 0 bytes of the heap"
@@ -82,16 +79,8 @@ def run(lab: Lab) -> list[Row]:
 
 def build() -> Path:
     """The image, built from the project."""
-    cargo = shutil.which("cargo")
-    if not cargo:
-        raise LabError("cargo is missing: the job `bare` builds linker/ with it")
     where = ["--manifest-path", "linker/Cargo.toml", "--target-dir", "linker/target"]
-    command = [cargo, "build", "--release", *where, "--message-format=json-render-diagnostics"]
-    code, out, err = processes.run(command, cwd=PROJECT)
-    if code != 0:
-        raise LabError(f"`{' '.join(command)}` failed:\n{err[-4000:]}")
-    built = [json.loads(line).get("executable") for line in out.splitlines()]
-    return next(Path(path) for path in built if path)
+    return cargo.build(PROJECT, where, "")[0]
 
 
 def boot(lab: Lab, image: Path, name: str, wanted: Boot) -> list[str]:
@@ -101,7 +90,7 @@ def boot(lab: Lab, image: Path, name: str, wanted: Boot) -> list[str]:
     if wanted.served is None:
         return guest_faults(lab.guest(log, args, seconds=60), wanted)
     with lab.serve(log, *wanted.served) as function:
-        result = lab.guest(log, [*args, *guest.function_device(function.socket)], seconds=60)
+        result = lab.guest(log, [*args, *guest.function_devices(function.socket)], seconds=60)
         served = function.finish()
     return guest_faults(result, wanted) + judge.report_faults(served) + trace_faults(served.trace, wanted.failed)
 

@@ -62,7 +62,7 @@ def play(
     initrd = lab.initrd(kernel, (HERE / "core.sh").read_text(encoding="utf-8"), ["mlx5_core"])
     with lab.serve(name, "--profile", "core", "--device-id", DEVICES[device], *faults) as served:
         system = guest.linux(kernel.image(), initrd, "intel_iommu=on" if iommu else "")
-        result = lab.guest(name, [*(IOMMU if iommu else []), *system, *guest.function_device(served.socket)])
+        result = lab.guest(name, [*(IOMMU if iommu else []), *system, *guest.function_devices(served.socket)])
         return result, served.finish()
 
 

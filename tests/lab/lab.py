@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import cargo
 import guest
 import initramfs
 import model
@@ -37,6 +38,7 @@ class Lab:
 
     def __init__(self, say: Callable[[str], None]):
         """Fetches and builds what is missing, both at once."""
+        self.say = say
         self.logs = PROJECT / "target" / "lab"
         self.logs.mkdir(parents=True, exist_ok=True)
         cache = provision.cache_folder()
@@ -59,10 +61,12 @@ class Lab:
         if not keep:
             shutil.rmtree(self.temp, ignore_errors=True)
 
-    def initrd(self, kernel: Kernel, script: str, modules: list[str]) -> Path:
-        """An initramfs whose init runs `script`, with `modules` and what they need."""
+    def initrd(
+        self, kernel: Kernel, script: str, modules: list[str], files: dict[str, Path] | None = None
+    ) -> Path:
+        """An initramfs whose init runs `script`, `modules` and what they need, and `files` by their places."""
         target = self.temp / f"{next(self._numbers)}.cpio"
-        initramfs.build(target, self.tools.busybox, HERE / "init.sh", script, kernel.modules(modules))
+        initramfs.build(target, self.tools.busybox, HERE / "init.sh", script, kernel.modules(modules), files or {})
         return target
 
     def serve(self, name: str, *args: str) -> model.Model:
@@ -70,19 +74,39 @@ class Lab:
         socket = self.temp / f"{next(self._numbers)}.sock"
         return model.Model(self.model_program, self.logs / name, socket, list(args))
 
+    def boot(self, name: str, args: list[str]) -> guest.Running:
+        """Starts a guest with these arguments of QEMU (see `guest.linux` and `guest.function_devices`)."""
+        return guest.Running(self.tools.qemu, args, self.logs / f"{name}.serial.log")
+
     def guest(self, name: str, args: list[str], seconds: float = 120) -> guest.GuestRun:
-        """Runs a guest with these arguments of QEMU (see `guest.linux` and `guest.function_device`)."""
-        return guest.run(self.tools.qemu, args, self.logs / f"{name}.serial.log", seconds)
+        """Runs a guest to its end."""
+        with self.boot(name, args) as running:
+            return running.finish(seconds)
+
+    def static(self, *packages: str) -> dict[str, Path]:
+        """The programs of these packages, by name, built for guests without libraries."""
+        self.say(f"building static programs of {', '.join(packages)}")
+        return cargo.static(PROJECT, list(packages))
 
     def rows(self, job: str, combinations: dict[str, Callable[[], list[str]]]) -> list[Row]:
         """Runs each combination, as many at once as there are processors. Each returns its faults."""
 
-        def one(combination: str, call: Callable[[], list[str]]) -> Row:
+        def one(combination: str, call: Callable[[], list[str]]) -> list[Row]:
+            start = time.monotonic()
+            faults = call()
+            return [Row(job, combination, faults, time.monotonic() - start)]
+
+        return self.scenes(job, {name: partial(one, name, call) for name, call in combinations.items()})
+
+    def scenes(self, job: str, scenes: dict[str, Callable[[], list[Row]]]) -> list[Row]:
+        """Runs each scene, as many at once as there are processors. Each returns rows; one that breaks, what broke."""
+
+        def one(scene: str, call: Callable[[], list[Row]]) -> list[Row]:
             start = time.monotonic()
             try:
-                faults = call()
+                return call()
             except LabError as error:
-                faults = [str(error)]
-            return Row(job, combination, faults, time.monotonic() - start)
+                return [Row(job, scene, [str(error)], time.monotonic() - start)]
 
-        return processes.together([partial(one, *item) for item in combinations.items()])
+        rows = processes.together([partial(one, *item) for item in scenes.items()])
+        return list(itertools.chain.from_iterable(rows))

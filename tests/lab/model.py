@@ -1,12 +1,11 @@
 """Builds and starts `mlx5-model serve`, and collects its report and its trace."""
 
-import json
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import cargo
 import processes
 from errors import LabError
 
@@ -18,16 +17,8 @@ def build(project: Path, say: Callable[[str], None]) -> Path:
         if not os.access(named, os.X_OK):
             raise LabError(f"MLX5_LAB_MODEL={named} is no program")
         return Path(named)
-    cargo = shutil.which("cargo")
-    if not cargo:
-        raise LabError("cargo is missing: install Rust, or set MLX5_LAB_MODEL to a built mlx5-model")
     say("building mlx5-model")
-    command = [cargo, "build", "--release", "-p", "mlx5-model", "--message-format=json-render-diagnostics"]
-    code, out, err = processes.run(command, cwd=project)
-    if code != 0:
-        raise LabError(f"`{' '.join(command)}` failed:\n{err[-4000:]}")
-    built = [json.loads(line).get("executable") for line in out.splitlines()]
-    programs = [Path(path) for path in built if path]
+    programs = cargo.build(project, ["-p", "mlx5-model"], ", or set MLX5_LAB_MODEL to a built mlx5-model")
     if len(programs) != 1:
         raise LabError(f"cargo built {len(programs)} programs in mlx5-model, not one")
     return programs[0]
@@ -67,6 +58,10 @@ class Model:
     def __exit__(self, *_: object) -> None:
         processes.end(self._process)
         self.socket.unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """Ends the program as kill -9 does: to the guest the function is gone from its bus."""
+        processes.end(self._process)
 
     def finish(self, seconds: float = 10) -> ModelRun:
         """Waits for the end, which comes when the client disconnects, and returns what it reported."""
