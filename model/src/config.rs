@@ -44,6 +44,10 @@ pub struct ModelConfig {
     pub clock_drift_ppm: i32,
     /// MAC address of the port.
     pub mac: [u8; 6],
+    /// The port has its link; [`Fault::Link`](crate::Fault::Link) changes that later.
+    pub link_up: bool,
+    /// The function can be reset by itself: PCI Express device capabilities, bit 28. If not, its reset bit does nothing.
+    pub flr: bool,
     /// What CREATE_QP and CREATE_CQ may ask for and the rest of the general capabilities.
     pub caps: CapConfig,
 }
@@ -175,7 +179,52 @@ impl CapConfig {
     }
 }
 
+/// Turns a capability off.
+type Off = fn(&mut CapConfig);
+
+/// The capabilities that can be taken away by name, as the headers spell them.
+const NAMED: &[(&str, Off)] = &[
+    ("cq_oi", |c| c.cq_oi = false),
+    ("cq_resize", |c| c.cq_resize = false),
+    ("cq_moderation", |c| c.cq_moderation = false),
+    ("cq_period_mode_modify", |c| c.cq_period_mode_modify = false),
+    ("cq_period_start_from_cqe", |c| c.cq_period_start_from_cqe = false),
+    ("scqe_break_moderation", |c| c.scqe_break_moderation = false),
+    ("log_max_rmp", |c| c.log_max_rmp = 0),
+    ("roce", |c| c.roce = false),
+    ("atomic", |c| c.atomic = false),
+    ("driver_version", |c| c.driver_version = false),
+    ("cqe_compression", |c| c.cqe_compression = false),
+    ("cqe_compression_128", |c| c.cqe_compression_128 = false),
+    ("mini_cqe_resp_stride_index", |c| c.mini_cqe_resp_stride_index = false),
+    ("mini_cqe_resp_flow_tag", |c| c.mini_cqe_resp_flow_tag = false),
+    ("mini_cqe_resp_l3_l4_tag", |c| c.mini_cqe_resp_l3_l4_tag = false),
+    ("enhanced_cqe_compression", |c| c.enhanced_cqe_compression = false),
+    ("cqe_128_always", |c| c.cqe_128_always = false),
+    ("sctr_data_cqe", |c| c.sctr_data_cqe = false),
+    ("real_time_ts", |c| c.real_time_ts = false),
+];
+
+impl CapConfig {
+    /// The names that [`without`](Self::without) takes: those of the fields that can be off, and `log_max_rmp`.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMED.iter().map(|(name, _)| *name)
+    }
+
+    /// Takes the capability of this name away. False when there is none.
+    pub fn without(&mut self, name: &str) -> bool {
+        let found = NAMED.iter().find(|(known, _)| *known == name);
+        found.map(|(_, off)| off(self)).is_some()
+    }
+}
+
 impl ModelConfig {
+    /// A function whose port is InfiniBand: no Ethernet and no RoCE, else as the default.
+    pub fn infiniband() -> Self {
+        let caps = CapConfig { ethernet: false, roce: false, ..CapConfig::default() };
+        Self { caps, ..Self::default() }
+    }
+
     /// What Linux's `mlx5_core` needs to bind and nothing else: a function without Ethernet and RoCE, for which it creates
     /// its own event queues and no device for users.
     pub fn core() -> Self {
@@ -216,6 +265,8 @@ impl Default for ModelConfig {
             timer_start: 0,
             clock_drift_ppm: 0,
             mac: [0x02, 0x15, 0xb3, 0x00, 0x00, 0x01],
+            link_up: true,
+            flr: true,
             caps: CapConfig::default(),
         }
     }

@@ -9,6 +9,7 @@ use crate::data;
 use crate::dma::{DmaFault, DmaSpace};
 use crate::eq;
 use crate::hca::{Hca, HcaState};
+use crate::held::{Account, ReleaseKind};
 use crate::irqs::Irqs;
 use crate::iseg::InitSegment;
 use crate::knobs::Faults;
@@ -40,6 +41,7 @@ pub(crate) struct Device {
     pub(crate) data: data::DataPath,
     pub(crate) irqs: Irqs,
     pub(crate) violations: Vec<Violation>,
+    pub(crate) account: Account,
     /// The function answers; false after a surprise removal.
     pub(crate) present: bool,
     /// The port's link is up: a cable, which no reset touches.
@@ -79,8 +81,9 @@ impl Device {
             data: data::DataPath::default(),
             irqs,
             violations: Vec::new(),
+            account: Account::default(),
             present: true,
-            link_up: true,
+            link_up: config.link_up,
             arm_sees_waiting: true,
             arm_needs_new_number: false,
             calls: Calls::default(),
@@ -246,6 +249,7 @@ impl Device {
 
     /// The function is pulled out: nothing is reached any more in either direction.
     pub(crate) fn remove(&mut self) {
+        self.note_release(ReleaseKind::Removed);
         self.stop();
         self.cmdif.reset();
         self.present = false;
@@ -294,8 +298,12 @@ impl Device {
             return;
         }
         match self.pci.write(offset, width, value) {
-            ConfigAction::Reset => self.reset(),
+            ConfigAction::Reset => {
+                self.note_release(ReleaseKind::FunctionReset);
+                self.reset();
+            }
             ConfigAction::BusMaster(false) => {
+                self.note_release(ReleaseKind::BusMasterOff);
                 self.stop();
                 self.cmdif.abandon();
             }

@@ -49,6 +49,15 @@ impl Irqs {
         self.pending.fill(false);
     }
 
+    /// Vectors that are heard in another process.
+    pub(crate) fn listening(&self) -> usize {
+        #[cfg(feature = "serve")]
+        let count = self.signals.iter().flatten().count();
+        #[cfg(not(feature = "serve"))]
+        let count = 0;
+        count
+    }
+
     /// 32 pending bits from vector `first` on, as the pending bit array shows them.
     pub(crate) fn pending_bits(&self, first: usize) -> u32 {
         let here = self.pending.iter().skip(first).take(32);

@@ -11,6 +11,7 @@ use crate::calls::Calls;
 use crate::config::ModelConfig;
 use crate::data::CompletionCounts;
 use crate::device::Device;
+use crate::held::{Held, Release, ReleaseKind};
 use crate::record::CommandRecord;
 use crate::violation::Violation;
 
@@ -283,6 +284,26 @@ impl Model {
         self.lock().pages.count()
     }
 
+    /// What the driver holds now.
+    pub fn held(&self) -> Held {
+        self.lock().held()
+    }
+
+    /// The most of each that the driver has held at one time.
+    pub fn peak(&self) -> Held {
+        self.lock().account.peak
+    }
+
+    /// Each time that the function was released, with what was left there: the first 1000 of them.
+    pub fn releases(&self) -> Vec<Release> {
+        self.lock().account.releases.clone()
+    }
+
+    /// How often the function was reset, by itself or with the whole device.
+    pub fn resets(&self) -> u64 {
+        self.lock().account.resets
+    }
+
     /// Interrupts raised so far.
     pub fn interrupts(&self) -> u64 {
         self.lock().irqs.raised.iter().sum()
@@ -323,15 +344,20 @@ impl Model {
         if !dev.present {
             return false;
         }
+        dev.note_release(ReleaseKind::FunctionReset);
         dev.reset();
         dev.pci.turn_on();
         true
     }
 
-    /// As after power-on: memory space and bus mastering are off, until the client turns them on.
+    /// As after power-on: memory space and bus mastering are off, until the client turns them on. What was left before is
+    /// noted, when there was a client already.
     #[cfg(feature = "serve")]
-    pub(crate) fn power_on(&self) {
+    pub(crate) fn power_on(&self, after: Option<ReleaseKind>) {
         let mut dev = self.lock();
+        if let Some(kind) = after {
+            dev.note_release(kind);
+        }
         if dev.present {
             dev.reset();
         }

@@ -83,6 +83,7 @@ impl Device {
     pub(crate) fn page_given(&mut self, page: u64) {
         let pattern = self.random();
         self.pages.owned.insert(page, pattern);
+        self.gained();
         // A fault here has been recorded; the page counts as given.
         let _ = self.dma_write("firmware page", page, &fill(pattern));
     }

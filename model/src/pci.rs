@@ -47,6 +47,7 @@ const KEPT: usize = 256;
 pub(crate) struct ConfigSpace {
     bytes: [u8; KEPT],
     writable: [u8; KEPT],
+    flr: bool,
 }
 
 fn put16(bytes: &mut [u8; KEPT], at: usize, value: u16) {
@@ -64,14 +65,14 @@ impl ConfigSpace {
         put16(b, 0x00, VENDOR);
         put16(b, 0x02, config.device_id);
         put16(b, 0x06, 1 << 4); // status: has capabilities
-        b[0x0a..0x0c].copy_from_slice(&[0x00, 0x02]); // class: Ethernet controller
+        b[0x0a..0x0c].copy_from_slice(&[if config.caps.ethernet { 0x00 } else { 0x07 }, 0x02]); // class: Ethernet or InfiniBand controller
         put32(b, 0x10, 0xc); // BAR 0: memory, 64 bits, prefetchable
         put16(b, 0x2c, VENDOR);
         put16(b, 0x2e, 0x0001);
         b[0x34] = PCIE as u8;
         b[PCIE..PCIE + 2].copy_from_slice(&[0x10, MSIX as u8]);
         put16(b, PCIE + 2, 2); // version 2, endpoint
-        put32(b, PCIE + 4, 1 << 28 | 1 << 15); // device capabilities: function-level reset, role-based errors
+        put32(b, PCIE + 4, u32::from(config.flr) << 28 | 1 << 15); // device capabilities: function-level reset, role-based errors
         put32(b, PCIE + 0xc, LINK | 0b11 << 10); // link capabilities, with power states
         put16(b, PCIE + 0x12, LINK as u16); // link status
         put32(b, PCIE + 0x2c, SPEEDS); // link capabilities 2
@@ -90,7 +91,7 @@ impl ConfigSpace {
         w[0x3c] = 0xff; // interrupt line
         put16(w, DEVCTL, 0x7fff);
         put16(w, MSIX + 2, MSIX_ENABLE | MSIX_MASK);
-        Self { bytes, writable }
+        Self { bytes, writable, flr: config.flr }
     }
 
     /// Reads `width` bytes (1, 2 or 4) at `offset`, little-endian; ones where there is nothing.
@@ -109,7 +110,7 @@ impl ConfigSpace {
         for i in 0..width.min(4) {
             let byte = (value >> (8 * i)) as u8;
             let Some(at) = offset.checked_add(i) else { break };
-            reset |= at == DEVCTL + 1 && byte & (FLR >> 8) as u8 != 0;
+            reset |= self.flr && at == DEVCTL + 1 && byte & (FLR >> 8) as u8 != 0;
             if let (Some(old), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) {
                 *old = *old & !mask | byte & mask;
             }

@@ -10,7 +10,10 @@ use crate::model::Model;
 // device reaches it only while it is mapped, through atomics, under the lock that `free` takes too.
 unsafe impl Platform for Model {
     fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError> {
-        self.lock().dma.alloc(size, align).ok_or(PlatformError::NoMemory)
+        let mut dev = self.lock();
+        let mem = dev.dma.alloc(size, align).ok_or(PlatformError::NoMemory)?;
+        dev.gained();
+        Ok(mem)
     }
 
     unsafe fn free(&self, mem: DmaMem) {
@@ -50,8 +53,11 @@ unsafe impl Platform for Model {
     }
 
     unsafe fn map(&self, ptr: NonNull<u8>, len: usize) -> Result<u64, PlatformError> {
+        let mut dev = self.lock();
         // SAFETY: the caller promises what `map` asks for.
-        Ok(unsafe { self.lock().dma.map(ptr, len) })
+        let iova = unsafe { dev.dma.map(ptr, len) };
+        dev.gained();
+        Ok(iova)
     }
 
     unsafe fn unmap(&self, iova: u64, len: usize) -> Result<(), PlatformError> {

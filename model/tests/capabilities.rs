@@ -207,3 +207,23 @@ fn the_pages_of_roce_and_atomics_have_the_names_of_the_headers() {
     ]);
     assert_eq!(atomic, expected);
 }
+
+#[test]
+fn a_capability_that_is_taken_away_by_name_is_gone_and_nothing_else() {
+    let all = general(&CapConfig::default());
+    for name in CapConfig::names() {
+        let mut config = CapConfig::default();
+        assert!(config.without(name), "{name}");
+        let left = general(&config);
+        let gone: Vec<&str> = all.keys().filter(|key| left.get(*key) != all.get(*key)).copied().collect();
+        let wanted = match name {
+            "real_time_ts" => vec!["rq_ts_format", "sq_ts_format"],
+            // Two headers have two names for it.
+            "cqe_compression_128" => vec![name, "cqe_compression_128b"],
+            "log_max_rmp" => vec!["log_max_rmp", "log_max_srq"],
+            name => vec![name],
+        };
+        assert_eq!(gone, wanted);
+    }
+    assert!(!CapConfig::default().without("colour"));
+}

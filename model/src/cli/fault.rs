@@ -1,6 +1,6 @@
 //! Faults as text.
 
-use mlx5_model::{Effect, Fault, Match, opcode_named};
+use mlx5_model::{DataFault, Effect, Fault, Match, opcode_named};
 
 pub(super) const HELP: &str = "\
 Something that goes wrong; may be given more than once.
@@ -21,6 +21,15 @@ To a command, which is named as in the PRM (CREATE_EQ), by opcode (0x301) or by 
   health:COMMAND=SYNDROME[/SEVERITY[/reset]]
                                    the health buffer shows this from then on
 
+To traffic, once, to the N-th message or completion from the start, counted from 1:
+  corrupt:N[=OFFSET[/XOR]]         a byte of the message changes on the wire (the first with a payload, XOR 0x40)
+  fail-send:N=SYNDROME[/VENDOR]    the message completes in error
+  lost-message:N                   the message gets lost; only those of unreliable transports count
+  lost-cqe:N                       the completion is not written
+  bad-order:N                      the completion changes places with the next of its queue
+  wrong-counter:N=ADD              the completion's WQE counter is off by ADD
+  late-cqe:N=TIME                  the completion, and those behind it, come that much later
+
 To the function, from the start:
   removed                          it is gone. QEMU (11.1) hangs at its start with such a function; there, use
                                    removed:COMMAND
@@ -29,12 +38,60 @@ To the function, from the start:
 
 TIME is a number with ns, us, ms or s; other numbers are decimal, or hexadecimal with 0x.";
 
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spec {
+    /// With the function or a command.
+    Device(Fault),
+    /// With traffic, after so many messages or completions.
+    Data(DataFault, u64),
+}
+
 /// Reads one fault.
-pub(super) fn parse(text: &str) -> Result<Fault, String> {
-    match text.split_once(':') {
-        Some((effect, rest)) => on_command(effect, rest),
-        None => on_function(text),
+pub(super) fn parse(text: &str) -> Result<Spec, String> {
+    let Some((effect, rest)) = text.split_once(':') else { return on_function(text).map(Spec::Device) };
+    if TRAFFIC.contains(&effect) {
+        return on_traffic(effect, rest);
     }
+    on_command(effect, rest).map(Spec::Device)
+}
+
+const TRAFFIC: [&str; 7] =
+    ["corrupt", "fail-send", "lost-message", "lost-cqe", "bad-order", "wrong-counter", "late-cqe"];
+/// How long a completion waits for the one that it changes places with, in nanoseconds.
+const SWAP_NS: u64 = 1_000_000;
+
+fn on_traffic(effect: &str, rest: &str) -> Result<Spec, String> {
+    let (place, value) = rest.split_once('=').map_or((rest, None), |(place, value)| (place, Some(value)));
+    let skip = number(place, u64::MAX)?.checked_sub(1).ok_or("places are counted from 1")?;
+    let needed = || value.ok_or(format!("'{effect}' needs a value: {effect}:N=VALUE"));
+    let fault = match effect {
+        "lost-message" | "lost-cqe" | "bad-order" if value.is_some() => {
+            return Err(format!("'{effect}' takes no value"));
+        }
+        "lost-message" => DataFault::LostMessage,
+        "lost-cqe" => DataFault::LostCqe,
+        "bad-order" => DataFault::SwappedCqe { ns: SWAP_NS },
+        "wrong-counter" => DataFault::WrongCounter { add: number(needed()?, u16::MAX.into())? as u16 },
+        "late-cqe" => DataFault::LateCqe { ns: time(needed()?)? },
+        "fail-send" => {
+            let (syndrome, vendor) = two_bytes(needed()?)?;
+            DataFault::FailSend { syndrome, vendor }
+        }
+        _ => {
+            let value = value.unwrap_or("0");
+            let (offset, xor) = value.split_once('/').unwrap_or((value, "0x40"));
+            DataFault::CorruptPayload { offset: number(offset, u64::MAX)?, xor: number(xor, u8::MAX.into())? as u8 }
+        }
+    };
+    Ok(Spec::Data(fault, skip))
+}
+
+/// `A` or `A/B`, each a byte; B is 0 if it is not there.
+fn two_bytes(text: &str) -> Result<(u8, u8), String> {
+    let byte = |text| number(text, u8::MAX.into()).map(|value| value as u8);
+    let (first, second) = text.split_once('/').unwrap_or((text, "0"));
+    Ok((byte(first)?, byte(second)?))
 }
 
 fn on_function(text: &str) -> Result<Fault, String> {
@@ -143,7 +200,7 @@ mod tests {
 
     #[test]
     fn faults_are_read_as_the_help_says() {
-        let on = |at, effect| Ok(Fault::Command { at, effect });
+        let on = |at, effect| Ok(Spec::Device(Fault::Command { at, effect }));
         assert_eq!(parse("never:CREATE_EQ"), on(Match::Opcode(0x301), Effect::Never));
         assert_eq!(parse("never:0x301*"), on(Match::Every(0x301), Effect::Never));
         assert_eq!(parse("late:#5=50ms"), on(Match::Nth(5), Effect::Late(50_000_000)));
@@ -153,10 +210,17 @@ mod tests {
         assert_eq!(parse("delivery:INIT_HCA=1"), on(Match::Opcode(0x102), Effect::Delivery(1)));
         assert_eq!(parse("event-late:ALLOC_UAR=2s"), on(Match::Opcode(0x802), Effect::EventLate(2_000_000_000)));
         assert_eq!(parse("pages:ALLOC_PD=-4"), on(Match::Opcode(0x800), Effect::PageRequest(-4)));
-        assert_eq!(parse("removed"), Ok(Fault::Removed));
+        assert_eq!(parse("removed"), Ok(Spec::Device(Fault::Removed)));
         assert_eq!(parse("removed:INIT_HCA"), on(Match::Opcode(0x102), Effect::Removed));
         let health = Effect::Health { syndrome: 8, severity: 2, request_reset: true };
         assert_eq!(parse("health:INIT_HCA=0x8/2/reset"), on(Match::Opcode(0x102), health));
+        let data = |fault, skip| Ok(Spec::Data(fault, skip));
+        assert_eq!(parse("lost-cqe:1"), data(DataFault::LostCqe, 0));
+        assert_eq!(parse("corrupt:3"), data(DataFault::CorruptPayload { offset: 0, xor: 0x40 }, 2));
+        assert_eq!(parse("corrupt:3=7/0xff"), data(DataFault::CorruptPayload { offset: 7, xor: 0xff }, 2));
+        assert_eq!(parse("fail-send:2=0x15/0x81"), data(DataFault::FailSend { syndrome: 0x15, vendor: 0x81 }, 1));
+        assert_eq!(parse("late-cqe:2=3us"), data(DataFault::LateCqe { ns: 3000 }, 1));
+        assert_eq!(parse("wrong-counter:1=5"), data(DataFault::WrongCounter { add: 5 }, 0));
     }
 
     #[test]
@@ -177,6 +241,13 @@ mod tests {
             "health:#1=1/1/1",
             "gone",
             "x=1",
+            "lost-cqe",
+            "lost-cqe:0",
+            "lost-cqe:1=2",
+            "late-cqe:1",
+            "fail-send:1",
+            "fail-send:1=0x100",
+            "corrupt:1=0/256",
             "late:CREATE_EQ=99999999999999999999s",
         ] {
             assert!(!parse(text).unwrap_err().is_empty(), "{text}");

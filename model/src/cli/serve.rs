@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clap::builder::PossibleValuesParser;
 use mlx5_model::serve::{Report, Server};
-use mlx5_model::{DEVICE_ID_CX5_PF, Fault, Model, ModelConfig};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use mlx5_model::{CapConfig, DEVICE_ID_CX5_PF, Model, ModelConfig};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use super::{Failure, fault};
+use super::Failure;
+use super::fault::{self, Spec};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -40,9 +42,21 @@ pub(super) struct Args {
     /// Size of BAR 0 in bytes, a power of two from 64K on; K, M and G may follow
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = bar_size)]
     bar_size: usize,
+    /// Capabilities that the function does not have, by their names in the headers
+    #[arg(long, value_name = "CAP", value_delimiter = ',', value_parser = capabilities())]
+    without: Vec<String>,
+    /// What the port is [default: ethernet]
+    #[arg(long, value_enum, conflicts_with = "profile")]
+    port: Option<Port>,
+    /// The port has no link
+    #[arg(long)]
+    port_down: bool,
+    /// The function cannot be reset by itself
+    #[arg(long)]
+    no_flr: bool,
     /// Something that goes wrong; may be given more than once
     #[arg(long, value_name = "SPEC", value_parser = fault::parse, long_help = fault::HELP)]
-    fault: Vec<Fault>,
+    fault: Vec<Spec>,
     /// Write a line for each command to this file, as it completes
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -52,13 +66,15 @@ pub(super) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Serves one client until it disconnects, or until SIGTERM or SIGINT; then reports what it did.
+Serves one client until it disconnects, or until SIGTERM or SIGINT; then reports what it did. SIGUSR1 asks for the report
+as it is by then, while it goes on serving; with --report the file then appears at once and whole.
 Exit code 0: no violation. 1: violations, or the connection broke. 2: wrong arguments.
 
 Examples:
   mlx5-model serve --socket /tmp/mlx5.sock
   mlx5-model serve --socket /tmp/mlx5.sock --profile core --pf --trace linux.log
   mlx5-model serve --socket /tmp/mlx5.sock --fault never:CREATE_EQ --fault late:INIT_HCA=50ms
+  mlx5-model serve --socket /tmp/mlx5.sock --port ib --without cqe_compression,atomic --fault lost-cqe:20
 
 For QEMU 10.1 or later, whose memory must be shared:
   qemu-system-x86_64 -machine q35,memory-backend=ram -m 1G \\
@@ -69,6 +85,16 @@ For QEMU 10.1 or later, whose memory must be shared:
 enum Profile {
     Core,
     Roce,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Port {
+    Ethernet,
+    Ib,
+}
+
+fn capabilities() -> PossibleValuesParser {
+    PossibleValuesParser::new(CapConfig::names())
 }
 
 fn device_id(text: &str) -> Result<u16, String> {
@@ -89,10 +115,15 @@ fn bar_size(text: &str) -> Result<usize, String> {
 }
 
 fn config(args: &Args) -> ModelConfig {
-    let profile = match args.profile {
-        Profile::Core => ModelConfig::core(),
-        Profile::Roce => ModelConfig::default(),
+    let mut profile = match (args.port, args.profile) {
+        (Some(Port::Ib), _) => ModelConfig::infiniband(),
+        (_, Profile::Core) => ModelConfig::core(),
+        (_, Profile::Roce) => ModelConfig::default(),
     };
+    for name in &args.without {
+        // The parser has let known names through only.
+        profile.caps.without(name);
+    }
     let default_id = if args.pf { DEVICE_ID_CX5_PF } else { profile.device_id };
     ModelConfig {
         device_id: args.device_id.unwrap_or(default_id),
@@ -100,21 +131,26 @@ fn config(args: &Args) -> ModelConfig {
         vectors: args.vectors,
         seed: args.seed,
         boot_ns: args.boot_ms.saturating_mul(1_000_000),
+        link_up: !args.port_down,
+        flr: !args.no_flr,
         ..profile
     }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     // From here on a signal waits until there is a thread that hears it.
-    let signals = Signals::new([SIGTERM, SIGINT]);
+    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]);
     let signals = signals.map_err(|error| Failure::Job(format!("catching signals: {error}")))?;
     let model = Model::new(config(args));
     let server = Server::bind(&model, &args.socket).map_err(|error| Failure::Usage(error.to_string()))?;
     for fault in &args.fault {
-        model.inject(*fault);
+        match *fault {
+            Spec::Device(fault) => model.inject(fault),
+            Spec::Data(fault, skip) => model.inject_data(fault, skip),
+        }
     }
     let trace = args.trace.as_deref().map(|path| Trace::begin(&model, path)).transpose()?;
-    end_on_signal(signals, &model, args, trace.clone());
+    hear_signals(signals, &model, args, trace.clone());
     anstream::eprintln!("waiting for a client on {}", args.socket.display());
     let served = server.run();
     let report = match &served {
@@ -127,14 +163,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     judge(&report)
 }
 
-/// A signal ends the server with the same report.
-fn end_on_signal(mut signals: Signals, model: &Model, args: &Args, trace: Option<Trace>) {
+/// A signal asks for the report, or ends the server with it.
+fn hear_signals(mut signals: Signals, model: &Model, args: &Args, trace: Option<Trace>) {
     let (model, args) = (model.clone(), args.clone());
     std::thread::spawn(move || {
-        if signals.forever().next().is_some() {
+        for signal in signals.forever() {
+            let report = Report::of(&model);
+            if signal == SIGUSR1 {
+                if let Err(failure) = write_report(&report, &args) {
+                    super::exit_code(Err(failure));
+                }
+                continue;
+            }
             // It may be gone already.
             let _ = fs::remove_file(&args.socket);
-            let report = Report::of(&model);
             let ended = write_out(&model, &report, &args, trace.as_ref()).and_then(|()| judge(&report));
             process::exit(super::exit_code(ended).into());
         }
@@ -178,11 +220,27 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
 /// Ends the trace and reports.
 fn write_out(model: &Model, report: &Report, args: &Args, trace: Option<&Trace>) -> Result<(), Failure> {
     let traced = trace.map_or(Ok(()), |trace| trace.end(model));
-    match &args.report {
-        Some(path) => fs::write(path, report.to_string()).map_err(|error| cannot_write(path, &error))?,
-        None => write!(anstream::stdout(), "{report}")?,
-    }
+    write_report(report, args)?;
     traced
+}
+
+/// Writes the report; a file of it is there at once and whole, for whoever waits for it.
+fn write_report(report: &Report, args: &Args) -> Result<(), Failure> {
+    match &args.report {
+        Some(path) => replace(path, &report.to_string()).map_err(|error| cannot_write(path, &error)),
+        None => Ok(write!(anstream::stdout(), "{report}")?),
+    }
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    if path.exists() && !path.is_file() {
+        return fs::write(path, text);
+    }
+    let folder = path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
 }
 
 fn judge(report: &Report) -> Result<(), Failure> {

@@ -122,14 +122,15 @@ impl CommandInterface {
         }
     }
 
-    fn busy(&self) -> bool {
-        self.slots.iter().any(Option::is_some)
+    /// Commands that were taken and have not completed.
+    pub(crate) fn pending(&self) -> usize {
+        self.slots.iter().flatten().count()
     }
 
     /// Whether the interface may access any of `len` bytes at device address `start`.
     pub(crate) fn owns(&self, start: u64, len: u64, enabled: bool) -> bool {
         use crate::objects::overlap;
-        let queue = (enabled || self.busy()) && self.queue.is_some_and(|q| overlap(q, 4096, start, len));
+        let queue = (enabled || self.pending() > 0) && self.queue.is_some_and(|q| overlap(q, 4096, start, len));
         let blocks = self.slots.iter().flatten().flat_map(|p| p.in_blocks.iter().chain(&p.out_blocks));
         queue || blocks.copied().any(|block| overlap(block, BLOCK_BYTES as u64, start, len))
     }

@@ -53,6 +53,7 @@ pub(crate) fn execute(dev: &mut Device, input: &[u8], out_len: usize) -> Vec<u8>
         Some(spec) => check(dev, spec, input, out_len).and_then(|()| (spec.run)(dev, input, &mut output)),
         None => Err(Reject::UnknownOpcode),
     };
+    dev.gained();
     let Err(reason) = done else { return output };
     if let Some(kind) = reason.violation() {
         let name = name(opcode).unwrap_or("UNKNOWN");

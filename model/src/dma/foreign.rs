@@ -80,7 +80,7 @@ impl DmaSpace {
         if self.maps.len() >= MOST_RANGES {
             return Err(MapError::TooMany);
         }
-        self.maps.insert(iova, Mapping { ptr, len: size, rights, backing: Backing::Foreign(memory) });
+        self.add(iova, Mapping { ptr, len: size, rights, backing: Backing::Foreign(memory) });
         Ok(())
     }
 
@@ -112,7 +112,7 @@ impl DmaSpace {
     /// Ends a foreign range.
     pub(crate) fn unmap_foreign(&mut self, start: u64) {
         if self.maps.get(&start).is_some_and(|mapping| matches!(mapping.backing, Backing::Foreign(_))) {
-            self.maps.remove(&start);
+            self.take(start);
         }
     }
 }

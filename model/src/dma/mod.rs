@@ -83,6 +83,8 @@ unsafe impl Send for Mapping {}
 /// safe to read until they are freed.
 pub(crate) struct DmaSpace {
     maps: BTreeMap<u64, Mapping>,
+    /// Bytes of all of them.
+    bytes: u64,
     next: u64,
     freed: VecDeque<(u64, u64)>,
 }
@@ -90,7 +92,18 @@ pub(crate) struct DmaSpace {
 impl DmaSpace {
     /// An empty space that hands out addresses from `base` on.
     pub(crate) fn new(base: u64) -> Self {
-        Self { maps: BTreeMap::new(), next: base, freed: VecDeque::new() }
+        Self { maps: BTreeMap::new(), bytes: 0, next: base, freed: VecDeque::new() }
+    }
+
+    fn add(&mut self, iova: u64, mapping: Mapping) {
+        self.bytes += mapping.len as u64;
+        self.maps.insert(iova, mapping);
+    }
+
+    fn take(&mut self, iova: u64) -> Option<Mapping> {
+        let mapping = self.maps.remove(&iova)?;
+        self.bytes -= mapping.len as u64;
+        Some(mapping)
     }
 
     fn reserve(&mut self, len: usize, align: u64) -> u64 {
@@ -111,14 +124,14 @@ impl DmaSpace {
         // SAFETY: the layout's size is not zero.
         let ptr = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let iova = self.reserve(size, layout.align() as u64);
-        self.maps.insert(iova, Mapping { ptr, len: size, rights: ALL_RIGHTS, backing: Backing::Own(layout) });
+        self.add(iova, Mapping { ptr, len: size, rights: ALL_RIGHTS, backing: Backing::Own(layout) });
         // SAFETY: aligned to at least 64 bytes, valid until `free` deallocates it, reached only through atomics here.
         Some(unsafe { DmaMem::new(ptr, iova, size) })
     }
 
     /// Frees an allocated range. Returns false for what was never allocated here.
     pub(crate) fn free(&mut self, iova: u64) -> bool {
-        let Some(mapping) = self.maps.remove(&iova) else { return false };
+        let Some(mapping) = self.take(iova) else { return false };
         self.remember(iova, mapping.len);
         if let Backing::Own(layout) = mapping.backing {
             // SAFETY: allocated with this layout; removed from the map, so it is not freed twice.
@@ -134,7 +147,7 @@ impl DmaSpace {
     pub(crate) unsafe fn map(&mut self, ptr: NonNull<u8>, len: usize) -> u64 {
         let offset = ptr.as_ptr() as u64 % 4096;
         let iova = self.reserve(len + offset as usize, 4096) + offset;
-        self.maps.insert(iova, Mapping { ptr, len, rights: ALL_RIGHTS, backing: Backing::Caller });
+        self.add(iova, Mapping { ptr, len, rights: ALL_RIGHTS, backing: Backing::Caller });
         iova
     }
 
@@ -143,7 +156,7 @@ impl DmaSpace {
         if !self.maps.get(&iova).is_some_and(|m| matches!(m.backing, Backing::Caller) && m.len == len) {
             return false;
         }
-        self.maps.remove(&iova);
+        self.take(iova);
         self.remember(iova, len);
         true
     }
@@ -157,7 +170,7 @@ impl DmaSpace {
 
     /// Ranges handed out and not given back, and their bytes.
     pub(crate) fn outstanding(&self) -> (usize, usize) {
-        (self.maps.len(), self.maps.values().map(|m| m.len).sum())
+        (self.maps.len(), self.bytes as usize)
     }
 
     /// Whether the device may read and write the whole range.

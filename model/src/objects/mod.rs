@@ -113,9 +113,9 @@ impl Objects {
         lowest_free(FIRST_RMP, count, |n| self.rmps.contains_key(n))
     }
 
-    /// What is alive, in words; `None` when nothing is.
-    pub(crate) fn alive(&self) -> Option<String> {
-        let counts = [
+    /// How many of each kind are alive.
+    fn counts(&self) -> [(&'static str, usize); 8] {
+        [
             ("UAR", self.uars.len()),
             ("PD", self.pds.len()),
             ("transport domain", self.transport_domains.len()),
@@ -124,7 +124,17 @@ impl Objects {
             ("mkey", self.mkeys.len()),
             ("QP", self.qps.len()),
             ("RMP", self.rmps.len()),
-        ];
+        ]
+    }
+
+    /// How many are alive.
+    pub(crate) fn count(&self) -> usize {
+        self.counts().iter().map(|(_, n)| n).sum()
+    }
+
+    /// What is alive, in words; `None` when nothing is.
+    pub(crate) fn alive(&self) -> Option<String> {
+        let counts = self.counts();
         let words: Vec<String> = counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {name}")).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }

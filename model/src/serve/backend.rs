@@ -13,6 +13,7 @@ use super::files::Files;
 use super::irq::EventFd;
 use crate::bar;
 use crate::dma::{MapError, Rights, UnmapError};
+use crate::held::ReleaseKind;
 use crate::irqs::Signal;
 use crate::model::Model;
 use crate::pci::CONFIG_BYTES;
@@ -66,6 +67,7 @@ impl<'a> Backend<'a> {
             Some((ptr, memory)) => unsafe { dev.dma.map_memory(iova, (ptr, len), rights, memory) },
             None => dev.dma.map_nothing(iova, len),
         };
+        dev.gained();
         mapped.map_err(|error| {
             refuse(match error {
                 MapError::Empty => "an empty range",
@@ -116,7 +118,7 @@ impl ServerBackend for Backend<'_> {
     }
 
     fn reset(&mut self) -> Done {
-        self.model.power_on();
+        self.model.power_on(Some(ReleaseKind::DeviceReset));
         Ok(())
     }
 
@@ -135,6 +137,7 @@ impl ServerBackend for Backend<'_> {
             for vector in range {
                 dev.irqs.listen(vector, fds.next().map(|file| Box::new(EventFd::new(file)) as Box<dyn Signal>));
             }
+            dev.gained();
         } else if flags & VFIO_IRQ_SET_DATA_NONE != 0 {
             range.for_each(|vector| dev.irqs.raise(vector));
         }

@@ -102,7 +102,7 @@ impl Server {
         let listener = listen(path)?;
         let (bar_size, vectors) = model.shape();
         let server = vfio_user::Server::from_owned_fd(listener.into(), true, irqs(vectors), regions(bar_size));
-        model.power_on();
+        model.power_on(None);
         Ok(Self { model: model.clone(), server, socket: path.into() })
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::held::{Held, Release};
 use crate::model::Model;
 use crate::violation::Violation;
 
@@ -17,13 +18,26 @@ pub struct Report {
     pub objects: Option<String>,
     /// Pages that firmware has.
     pub pages: usize,
+    /// Ranges of memory that the client has mapped for the device.
+    pub maps: usize,
+    /// Interrupt vectors that the client listens to.
+    pub vectors: usize,
+    /// The most of each that there was at one time.
+    pub peak: Held,
+    /// How often the function was reset.
+    pub resets: u64,
+    /// Each time that it was released before, and what was left then.
+    pub releases: Vec<Release>,
 }
 
 impl Report {
     /// The report on `model` as it is now.
     pub fn of(model: &Model) -> Self {
         let (violations, commands) = (model.violations(), model.command_count());
-        Self { commands, violations, objects: model.objects_alive(), pages: model.firmware_pages() }
+        let Held { pages, maps, vectors, .. } = model.held();
+        let (objects, peak) = (model.objects_alive(), model.peak());
+        let (resets, releases) = (model.resets(), model.releases());
+        Self { commands, violations, objects, pages, maps, vectors, peak, resets, releases }
     }
 }
 
@@ -33,6 +47,11 @@ impl fmt::Display for Report {
         writeln!(f, "violations  {}", self.violations.len())?;
         writeln!(f, "objects     {}", self.objects.as_deref().unwrap_or("none"))?;
         writeln!(f, "pages       {}", self.pages)?;
+        writeln!(f, "maps        {}", self.maps)?;
+        writeln!(f, "vectors     {}", self.vectors)?;
+        writeln!(f, "peak        {}", self.peak)?;
+        writeln!(f, "resets      {}", self.resets)?;
+        self.releases.iter().try_for_each(|release| writeln!(f, "release: {release}"))?;
         self.violations.iter().try_for_each(|violation| writeln!(f, "violation: {violation}"))
     }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use mlx5_model::serve::{ServeError, Server};
 use mlx5_model::{Model, ModelConfig};
 
-use crate::client::{CONFIG, Client, connect, socket_path};
-use crate::driver::Driver;
+use crate::client::{CONFIG, Client, DEVICE_RESET, connect, socket_path};
+use crate::driver::{BYTES, Driver, IOVA, event};
 
 fn program(socket: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx5-model"));
@@ -61,7 +61,16 @@ fn it_reports_when_the_client_disconnects() {
     drop(connect(&socket));
     let (code, out) = ended(child);
     assert_eq!(code, Some(0), "{out}");
-    for line in ["commands    0", "violations  0", "objects     none", "pages       0"] {
+    for line in [
+        "commands    0",
+        "violations  0",
+        "objects     none",
+        "pages       0",
+        "maps        0",
+        "vectors     0",
+        "peak        objects 0, pages 0, maps 0 (0 bytes), vectors 0",
+        "resets      0",
+    ] {
         assert!(out.lines().any(|l| l == line), "{line} in {out}");
     }
     assert!(!socket.exists());
@@ -83,6 +92,79 @@ fn it_reports_when_a_signal_ends_it() {
         fs::remove_file(report).unwrap();
         fs::remove_file(trace).unwrap();
     }
+}
+
+/// The report that a program writes when it is asked for it.
+fn asked(child: &Child, report: &Path) -> String {
+    signal(child, "USR1");
+    let start = Instant::now();
+    while !report.exists() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no report");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let text = fs::read_to_string(report).unwrap();
+    fs::remove_file(report).unwrap();
+    text
+}
+
+#[test]
+fn it_reports_when_it_is_asked_and_what_was_left_at_each_release() {
+    let socket = socket_path();
+    let report = socket.with_extension("report");
+    let child = serve(&socket, &["--report", report.to_str().unwrap()]);
+    let mut d = Driver::over(Client::of_process(&socket));
+    assert!(d.client.set_irqs(2, 0x24, (0, 2), &[&event(), &event()]).is_some());
+    d.command(0x104, &[0; 8], 12);
+    let give = [[0, 0, 0, 0, 0, 0, 0, 1], (IOVA + 0x20000).to_be_bytes()].concat();
+    d.post(&[&[0x01, 0x08, 0, 0, 0, 0, 0, 1][..], &give].concat(), 16);
+    assert_eq!(d.wait()[0x20], 0);
+    let text = asked(&child, &report);
+    for line in ["pages       1", "maps        1", "vectors     2", "resets      0"] {
+        assert!(text.lines().any(|l| l == line), "{line} in {text}");
+    }
+    assert!(!text.contains("release:"), "{text}");
+    // Bus mastering off; then reset.
+    d.client.write(CONFIG, 4, &[2, 0]);
+    d.client.write(CONFIG, 0x68, &[0, 0x80]);
+    d.client.call(DEVICE_RESET, &[], &[]).unwrap();
+    d.client.unmap((0, 0), 2).unwrap();
+    assert!(d.client.set_irqs(2, 0x21, (0, 0), &[]).is_some());
+    let held = |pages: u32| format!("objects 0, pages {pages}, maps 1 ({BYTES} bytes), vectors 2");
+    let lines = [
+        "maps        0".into(),
+        "vectors     0".into(),
+        format!("peak        {}", held(1)),
+        "resets      2".into(),
+        format!("release: bus master off after 2 commands, 0 pending: {}", held(1)),
+        format!("release: function reset after 2 commands, 0 pending: {}", held(0)),
+        format!("release: device reset after 2 commands, 0 pending: {}", held(0)),
+    ];
+    let text = asked(&child, &report);
+    for line in &lines {
+        assert!(text.lines().any(|l| l == line), "{line} in {text}");
+    }
+    drop(d);
+    let (code, out) = ended(child);
+    assert_eq!(code, Some(0), "{out}");
+    let text = fs::read_to_string(&report).unwrap();
+    fs::remove_file(report).unwrap();
+    assert_eq!(text.lines().filter(|line| line.starts_with("release:")).count(), 3, "{text}");
+}
+
+#[test]
+fn the_function_is_what_the_options_say() {
+    let socket = socket_path();
+    let options = ["--port", "ib", "--port-down", "--no-flr", "--without", "cqe_compression,cq_oi"];
+    let child = serve(&socket, &options);
+    let mut d = Driver::over(Client::of_process(&socket));
+    assert_eq!(d.client.read(CONFIG, 0xa, 2).unwrap(), [0x07, 0x02], "an InfiniBand controller");
+    assert_eq!(d.client.read(CONFIG, 0x67, 1).unwrap()[0] & 0x10, 0, "no reset of the function");
+    d.client.write(CONFIG, 0x68, &[0, 0x80]);
+    d.command(0x104, &[0; 8], 12);
+    drop(d);
+    let (code, out) = ended(child);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("resets      0"), "{out}");
 }
 
 /// What the program has written to its trace, as soon as it has `lines` lines.
@@ -219,6 +301,9 @@ fn wrong_arguments_are_exit_code_2() {
         &["--bar-size", "100K"],
         &["--bar-size", "M"],
         &["--profile", "eth"],
+        &["--port", "ib", "--profile", "core"],
+        &["--without", "colour"],
+        &["--fault", "lost-cqe:0"],
     ] {
         let socket = socket_path();
         let (code, out) = ended(program(&socket, args).spawn().unwrap());
