@@ -69,13 +69,13 @@ struct EventQueue {
 }
 
 impl EventQueue {
-    /// Takes a batch of events.
-    fn take(&mut self, port: &Port, batch: &mut EventBatch) {
+    /// Takes a batch of events, and tells the device unless it is not to be told anything.
+    fn take(&mut self, port: &Port, tell: bool, batch: &mut EventBatch) {
         match self.ring.consume(self.memory.words()) {
             Ok(mut consumer) => batch.fill(&mut consumer),
             Err(_) => batch.clear(),
         }
-        if self.dying {
+        if self.dying || !tell {
             return;
         }
         if batch.is_full() {
@@ -201,8 +201,9 @@ impl EventQueues {
     }
 
     /// Takes the events that are there and hands each to `handle`, under the lock: it may take short locks, but call nothing
-    /// here. A device that never stops writing events is left for the next time, once a whole ring has been taken.
-    pub(crate) fn drain(&self, mut handle: impl FnMut(&[Be32; 16])) {
+    /// here. A device that never stops writing events is left for the next time, once a whole ring has been taken. Without `tell`
+    /// no doorbell is rung: the device has failed, and may be somebody else's by now.
+    pub(crate) fn drain(&self, tell: bool, mut handle: impl FnMut(&[Be32; 16])) {
         self.requests.store(0, Ordering::Relaxed);
         let mut batch = EventBatch::default();
         for index in 0.. {
@@ -210,7 +211,7 @@ impl EventQueues {
             loop {
                 let mut list = self.list.lock();
                 let Some(eq) = list.get_mut(index) else { return };
-                eq.take(&self.port, &mut batch);
+                eq.take(&self.port, tell, &mut batch);
                 batch.events().iter().for_each(&mut handle);
                 taken += batch.events().len();
                 if !batch.is_full() || taken >= eq.ring.entries() as usize {

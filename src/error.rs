@@ -106,9 +106,12 @@ pub enum Failure {
     Health(HealthSyndrome),
     /// The interface of the NIC is disabled: someone reset or shut it down.
     NicDisabled,
-    /// Registers read as all ones: the device has left the bus.
+    /// Somebody has reset the function: it has forgotten the command queue, and all that was made.
+    Reset,
+    /// Registers read as all ones: the device has left the bus, or is being reset at this moment.
     Gone,
-    /// Commands that waited at the same time, or as many as there are slots, came to their deadlines and none was answered.
+    /// Commands that waited at the same time, or as many as there are slots, came to their deadlines and none was answered; or
+    /// one did, and the firmware's heartbeat has stopped.
     Silent,
 }
 
@@ -116,14 +119,15 @@ impl Failure {
     const fn errno(self) -> i32 {
         match self {
             Self::Health(_) => errno::EIO,
-            Self::NicDisabled | Self::Gone => errno::ENODEV,
+            Self::NicDisabled | Self::Reset | Self::Gone => errno::ENODEV,
             Self::Silent => errno::ETIMEDOUT,
         }
     }
 
     const fn advice(self) -> &'static str {
         match self {
-            Self::Gone => "check the slot, its power and the PCIe link",
+            Self::Gone => "check the slot, its power and the PCIe link, and whether somebody resets it",
+            Self::Reset => "open it again",
             _ => "reset the device and open it again",
         }
     }
@@ -134,6 +138,9 @@ impl fmt::Display for Failure {
         match self {
             Self::Health(syndrome) => write!(f, "the firmware reports a fatal error, health syndrome {syndrome}"),
             Self::NicDisabled => f.write_str("the device's interface is disabled"),
+            Self::Reset => {
+                f.write_str("the function was reset by somebody else, nothing of what was made is there any more")
+            }
             Self::Gone => f.write_str("the device does not answer, its registers read as all ones"),
             Self::Silent => f.write_str("the firmware answers no command any more"),
         }

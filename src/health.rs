@@ -33,6 +33,8 @@ pub enum Health {
     NicDisabled,
     /// A software reset is going on.
     SoftwareReset,
+    /// It has forgotten the command queue, or is starting anew: somebody has reset the function.
+    Reset,
     /// Registers read as all ones: the device has left the bus.
     Gone,
 }
@@ -43,6 +45,7 @@ impl Health {
         match self {
             Self::Syndrome { syndrome, fatal: true, .. } => Some(Failure::Health(syndrome)),
             Self::NicDisabled | Self::SoftwareReset => Some(Failure::NicDisabled),
+            Self::Reset => Some(Failure::Reset),
             Self::Gone => Some(Failure::Gone),
             Self::Ok | Self::Syndrome { .. } | Self::CounterStopped => None,
         }
@@ -58,19 +61,61 @@ struct Seen {
 }
 
 /// Watches the health of a function.
-#[derive(Default)]
 pub(crate) struct Watch {
     seen: Mutex<Seen>,
+    /// What the device shows as the low half of the command queue's address while it has that queue.
+    queue_address: u32,
 }
 
 impl Watch {
+    /// Of a function that has taken its command queue.
+    pub(crate) fn new(port: &Port) -> Self {
+        Self { seen: Mutex::default(), queue_address: port.init_segment().cmdq_state().0 }
+    }
+
     /// Looks now. The counter is compared at most every `poll` nanoseconds.
     pub(crate) fn look(&self, port: &Port, poll: u64) -> Health {
-        let now = port.platform().now();
-        let state = registers(port);
+        let state = self.registers(port);
         if state != Health::Ok {
             return state;
         }
+        self.count(port, port.platform().now(), poll);
+        if self.counter_stopped() { Health::CounterStopped } else { Health::Ok }
+    }
+
+    /// Looks if it is time to, while something waits. The counter is compared at most every `poll` nanoseconds.
+    ///
+    /// # Errors
+    /// What [`Health::fatal`] gives.
+    pub(crate) fn check(&self, port: &Port, now: u64, poll: u64) -> Result<(), Failure> {
+        {
+            let mut seen = self.seen.lock();
+            if seen.looked_at.is_some_and(|at| now.saturating_sub(at) < LOOK_INTERVAL) {
+                return Ok(());
+            }
+            seen.looked_at = Some(now);
+        }
+        self.registers(port).fatal().map_or(Ok(()), Err)?;
+        self.count(port, now, poll);
+        Ok(())
+    }
+
+    /// Whether the counter has not moved for so long that the firmware seems to have stopped.
+    pub(crate) fn counter_stopped(&self) -> bool {
+        self.seen.lock().misses >= MISSES
+    }
+
+    /// What the failure of a device is called that has stopped to answer commands: what its registers say, if they say
+    /// anything.
+    pub(crate) fn silence(&self, port: &Port) -> Failure {
+        match self.registers(port) {
+            Health::Syndrome { syndrome, .. } => Failure::Health(syndrome),
+            other => other.fatal().unwrap_or(Failure::Silent),
+        }
+    }
+
+    /// Compares the counter, if it is time to.
+    fn count(&self, port: &Port, now: u64, poll: u64) {
         let mut seen = self.seen.lock();
         if seen.counted_at.is_none_or(|at| now.saturating_sub(at) >= poll) {
             let counter = port.init_segment().health_counter();
@@ -79,48 +124,32 @@ impl Watch {
             seen.counter = counter;
             seen.counted_at = Some(now);
         }
-        if seen.misses >= MISSES { Health::CounterStopped } else { Health::Ok }
     }
 
-    /// Looks if it is time to, while something waits.
-    ///
-    /// # Errors
-    /// What [`Health::fatal`] gives.
-    pub(crate) fn check(&self, port: &Port, now: u64) -> Result<(), Failure> {
-        {
-            let mut seen = self.seen.lock();
-            if seen.looked_at.is_some_and(|at| now.saturating_sub(at) < LOOK_INTERVAL) {
-                return Ok(());
-            }
-            seen.looked_at = Some(now);
+    /// What the registers say, the counter left aside.
+    fn registers(&self, port: &Port) -> Health {
+        let state = self.state(port);
+        // Last, as the device may leave meanwhile: what was read before would then be ones.
+        if port.init_segment().answers() { state } else { Health::Gone }
+    }
+
+    /// What the registers of a device say that is there.
+    fn state(&self, port: &Port) -> Health {
+        let segment = port.init_segment();
+        let (address, interface) = segment.cmdq_state();
+        match interface {
+            NicInterface::DISABLED => return Health::NicDisabled,
+            NicInterface::SW_RESET => return Health::SoftwareReset,
+            _ => {}
         }
-        registers(port).fatal().map_or(Ok(()), Err)
+        if address != self.queue_address || segment.initializing() {
+            return Health::Reset;
+        }
+        if segment.health_syndrome().0 == 0 {
+            return Health::Ok;
+        }
+        let buffer = segment.health_buffer();
+        let ext_syndrome = buffer.ext_synd() as u16;
+        Health::Syndrome { syndrome: buffer.syndrome(), ext_syndrome, fatal: buffer.rfr() }
     }
-}
-
-/// What the failure of a device is called that has stopped to answer commands: what its registers say, if they say anything.
-pub(crate) fn silence(port: &Port) -> Failure {
-    match registers(port) {
-        Health::Syndrome { syndrome, .. } => Failure::Health(syndrome),
-        other => other.fatal().unwrap_or(Failure::Silent),
-    }
-}
-
-/// What the registers say, the counter left aside.
-fn registers(port: &Port) -> Health {
-    let segment = port.init_segment();
-    let buffer = segment.health_buffer();
-    if buffer.fw_version() == u32::MAX {
-        return Health::Gone;
-    }
-    match segment.nic_interface() {
-        NicInterface::DISABLED => return Health::NicDisabled,
-        NicInterface::SW_RESET => return Health::SoftwareReset,
-        _ => {}
-    }
-    if !buffer.unhealthy() {
-        return Health::Ok;
-    }
-    let ext_syndrome = buffer.ext_synd() as u16;
-    Health::Syndrome { syndrome: buffer.syndrome(), ext_syndrome, fatal: buffer.rfr() }
 }

@@ -137,6 +137,18 @@ impl<'a> InitSegment<'a> {
         NicInterface(self.field(InitialSeg::NIC_INTERFACE) as u8)
     }
 
+    /// The low half of the command queue's address, as the device has it, and the state of the NIC interface: one read.
+    /// A function that was reset has no command queue.
+    pub fn cmdq_state(self) -> (u32, NicInterface) {
+        let word = self.read(InitialSeg::NIC_INTERFACE.dword());
+        (word.get() & CMDQ_ADDRESS_LOW, NicInterface(InitialSeg::NIC_INTERFACE.of(word) as u8))
+    }
+
+    /// Whether the device answers: the firmware version in the health buffer is all ones when it is gone.
+    pub fn answers(self) -> bool {
+        self.read(HEALTH_AT / 4 + HealthBuffer::FW_VERSION.dword()).get() != u32::MAX
+    }
+
     /// Sets the state of the NIC interface; the command queue's address stays.
     pub fn set_nic_interface(self, state: NicInterface) {
         let at = InitialSeg::NIC_INTERFACE.dword();

@@ -134,10 +134,14 @@ pub unsafe trait Platform: Send + Sync {
         Err(PlatformError::Unsupported)
     }
 
-    /// Resets the function. On success the device has stopped reading and writing memory.
+    /// Resets the function. On success the device has stopped reading and writing memory, and what it was given is freed.
+    ///
+    /// The driver asks when it closes or drops a device that has failed, at most twice: the second time when the last of it
+    /// goes. That takes as long as this does: a function whose registers read as all ones need not be waited for.
     ///
     /// # Errors
-    /// [`PlatformError::Unsupported`] where the platform cannot; the device then keeps what it was given.
+    /// [`PlatformError::Unsupported`] where the platform cannot, another one where it did not work: the device then keeps
+    /// what it was given.
     fn reset(&self) -> Result<(), PlatformError> {
         Err(PlatformError::Unsupported)
     }

@@ -57,6 +57,8 @@ impl Cq {
             return Err(Error::Invalid { what: "waiting for a CQ without a completion channel" });
         }
         while !self.has_entry() {
+            // A function that has failed, and may be somebody else's by now, is not asked.
+            self.shared.dev.look().map_err(|why| Error::Failed { why, command: None, sent: false })?;
             let taken = self.events_taken();
             self.req_notify(false)?;
             // What came before the request was seen raises nothing.

@@ -146,6 +146,7 @@ impl Cq {
             if platform.now() >= deadline {
                 return Err(Error::Timeout { opcode: Opcode::MODIFY_CQ, waiting_for: WaitingFor::LastEntry });
             }
+            dev.look().map_err(|why| Error::Failed { why, command: Some(Opcode::MODIFY_CQ), sent: true })?;
             platform.relax();
         }
         Ok(())

@@ -81,7 +81,7 @@ fn wait_for_firmware(port: &Port, timeout: u64) -> Result<(), Error> {
     let deadline = port.platform().now().saturating_add(timeout);
     let segment = port.init_segment();
     while segment.initializing() {
-        if segment.health_buffer().fw_version() == u32::MAX {
+        if !segment.answers() {
             return Err(Error::Failed { why: Failure::Gone, command: None, sent: false });
         }
         if port.platform().now() >= deadline {

@@ -17,7 +17,7 @@ use crate::dma::{Leaked, Port};
 use crate::eq::EventQueues;
 use crate::error::{Error, Failure, WaitingFor};
 use crate::events::{Events, Listeners, NAP};
-use crate::health::{self, Watch};
+use crate::health::Watch;
 use crate::pages::Pages;
 
 /// The interrupt vector of all event queues but those of completions, as a set of them.
@@ -58,11 +58,11 @@ impl Control {
     pub(super) fn new(port: Arc<Port>, config: DeviceConfig, queue: CommandQueue) -> Self {
         Self {
             eqs: EventQueues::new(port.clone()),
+            watch: Watch::new(&port),
             port,
             config,
             queue,
             pages: Pages::default(),
-            watch: Watch::default(),
             events: Events::default(),
             listeners: Listeners::default(),
             steps: Mutex::default(),
@@ -179,27 +179,29 @@ impl Control {
     fn run<C: Command>(&self, command: &C, pages: bool, deadline: u64, patient: bool) -> Result<C::Out, Error> {
         let failed = |sent| move |why| Error::Failed { why, command: Some(C::OPCODE), sent };
         let late = |waiting_for| Error::Timeout { opcode: C::OPCODE, waiting_for };
+        // Before it rings at the door of a function that somebody else may have by now.
+        self.look();
         if let Some(why) = self.failure() {
             return Err(failed(false)(why));
         }
         let free = |_| self.queue.claim(C::OPCODE, pages);
         let Some(mut claim) = self.wait(deadline, pages, free).map_err(failed(false))? else {
-            self.overdue(patient && self.queue.all_abandoned());
+            self.overdue(patient && (self.queue.all_abandoned() || self.watch.counter_stopped()));
             return Err(late(WaitingFor::Slot));
         };
         claim.post(command)?;
         let answered = |last| claim.answered(self.port.platform().now(), last).then_some(());
         if self.wait(deadline, pages, answered).map_err(failed(true))?.is_none() {
-            self.overdue(patient && claim.overdue());
+            self.overdue(patient && (claim.overdue() || self.watch.counter_stopped()));
             return Err(late(WaitingFor::Completion));
         }
         claim.finish(command)
     }
 
-    /// A command has come to its deadline; if all do, the device has failed.
+    /// A command has come to its deadline; if all do, or the firmware's heartbeat has stopped, the device has failed.
     fn overdue(&self, all: bool) {
         if all {
-            self.fail(health::silence(&self.port));
+            self.fail(self.watch.silence(&self.port));
         }
     }
 
@@ -226,7 +228,8 @@ impl Control {
 
     /// Looks at the firmware's health, if it is time to.
     pub(crate) fn look(&self) {
-        if let Err(why) = self.watch.check(&self.port, self.port.platform().now()) {
+        let (now, poll) = (self.port.platform().now(), self.config.timeouts.health_poll);
+        if let Err(why) = self.watch.check(&self.port, now, poll) {
             self.fail(why);
         }
     }
@@ -254,7 +257,7 @@ impl Control {
 
     /// Takes the events that are there, and does nothing else.
     pub(crate) fn take_events(&self) {
-        self.eqs.drain(|entry| self.on_event(entry));
+        self.eqs.drain(self.failure().is_none(), |entry| self.on_event(entry));
     }
 
     /// Takes the events that have come and, unless this is for a page command, serves page requests until `deadline`.

@@ -223,6 +223,15 @@ impl DeviceInner {
         self.control.exec_with(patience, command)
     }
 
+    /// Looks at the firmware's health, if it is time to.
+    ///
+    /// # Errors
+    /// Why the device has failed, now or before.
+    pub(crate) fn look(&self) -> Result<(), Failure> {
+        self.control.look();
+        self.control.failure().map_or(Ok(()), Err)
+    }
+
     /// Memory for the device: `bytes` bytes that it is told of as pages, and `extra` bytes behind them. Aligned so that few
     /// pages cover it, or to one page where the platform has nothing better. [Lend](DmaRegion::lend) it before the
     /// command that names it.

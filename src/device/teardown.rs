@@ -35,7 +35,7 @@ pub(crate) struct Steps {
 pub(super) fn tear_down(control: &Control) -> Result<(), Error> {
     let mut steps = Steps::default();
     control.note(|s| core::mem::swap(s, &mut steps));
-    let mut undoing = Undoing { control, first: Ok(()), reset: false };
+    let mut undoing = Undoing { control, first: Ok(()), tried: false, reset: false };
     if control.in_doubt() {
         undoing.reset();
     }
@@ -56,13 +56,15 @@ pub(super) fn tear_down(control: &Control) -> Result<(), Error> {
 struct Undoing<'a> {
     control: &'a Control,
     first: Result<(), Error>,
+    /// A reset was tried: one that fails may take long, and does no better the next time.
+    tried: bool,
     /// The function was reset: there is nothing more to undo.
     reset: bool,
 }
 
 impl Undoing<'_> {
     fn reset(&mut self) {
-        if !self.reset && self.control.port.reset().is_ok() {
+        if !core::mem::replace(&mut self.tried, true) && self.control.port.reset().is_ok() {
             self.reset = true;
             self.control.queue.set_enabled(false);
         }

@@ -256,7 +256,7 @@ fn late_and_lost_interrupts_keep_nobody_asleep() {
 /// The event that a thread sleeps for in `Cq::wait` is taken by another one that asks the channel.
 #[test]
 fn a_wait_for_a_cq_ends_when_another_thread_takes_its_event() {
-    for step in 2..=6 {
+    for step in 3..=7 {
         let (port, dev) = device(1, 1);
         let channel = Arc::new(dev.create_comp_channel());
         let mut cq = cq_on(&dev, &channel, 7, 0, 0);

@@ -13,6 +13,7 @@ mod events_look;
 mod events_room;
 mod events_threads;
 mod events_wait;
+mod gone;
 mod life;
 mod no_alloc;
 mod parent_domain;

@@ -31,6 +31,8 @@ pub struct Port {
     pub dry: Arc<AtomicBool>,
     /// The function cannot be reset.
     pub no_reset: Arc<AtomicBool>,
+    /// Resets that were asked for.
+    pub resets: Arc<AtomicU64>,
     /// Mappings do not end.
     pub stuck: Arc<AtomicBool>,
     /// Memory ranges mapped and not unmapped.
@@ -63,6 +65,7 @@ impl Port {
             only_pages: Arc::default(),
             dry: Arc::default(),
             no_reset: Arc::default(),
+            resets: Arc::default(),
             stuck: Arc::default(),
             mapped: Arc::default(),
             writes32: Arc::default(),
@@ -175,6 +178,7 @@ unsafe impl Platform for Port {
     }
 
     fn reset(&self) -> Result<(), PlatformError> {
+        self.resets.fetch_add(1, Ordering::Relaxed);
         if self.no_reset.load(Ordering::Relaxed) {
             return Err(PlatformError::Unsupported);
         }
