@@ -1,20 +1,40 @@
 //! What stands in the way of opening a function, each with its cure in a line.
 
+mod text;
+
 use std::fmt;
 use std::path::PathBuf;
 
 use super::Bdf;
 
-/// A function of an IOMMU group.
+/// A member of an IOMMU group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Which.
-    pub bdf: Bdf,
+    /// Its name in sysfs: the address of a PCI function.
+    pub device: String,
     /// The driver that holds it.
     pub driver: Option<String>,
+    /// Whether the group can be given away all the same: no driver holds it, or one that does no DMA of its own.
+    pub harmless: bool,
 }
 
-/// Why a function cannot be opened.
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.device, self.driver.as_deref().unwrap_or("no driver"))
+    }
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// What it runs.
+    pub name: String,
+}
+
+/// Why a function cannot be opened, or given to VFIO or back. Its text says [`what`](Self::what) is the
+/// matter and, after a colon, the [`cure`](Self::cure).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Obstacle {
@@ -42,6 +62,17 @@ pub enum Obstacle {
         /// The function.
         bdf: Bdf,
     },
+    /// VFIO gives it away without an IOMMU (`enable_unsafe_noiommu_mode`), and this driver does not take it: the device could
+    /// write to all memory, and the addresses that it was told would not stay right, since locked pages still move.
+    NoIommuMode {
+        /// The function.
+        bdf: Bdf,
+    },
+    /// The IOMMU does not keep the function's interrupts apart, and VFIO was not told that this is allowed.
+    NoInterruptRemapping {
+        /// The function.
+        bdf: Bdf,
+    },
     /// Another driver than vfio-pci holds it, or none.
     NotBound {
         /// The function.
@@ -62,6 +93,13 @@ pub enum Obstacle {
         bdf: Bdf,
         /// Its group.
         group: u32,
+        /// Who has it open, as far as this user may see that.
+        holders: Vec<Process>,
+    },
+    /// It is bound, and its group has no node in `/dev`.
+    NoNode {
+        /// The file that is missing.
+        path: PathBuf,
     },
     /// The user may not open a file.
     Permission {
@@ -108,6 +146,38 @@ pub enum Obstacle {
         /// How many are asked for.
         wanted: u32,
     },
+    /// The kernel uses it as a network device that is switched on.
+    NetworkUp {
+        /// The function.
+        bdf: Bdf,
+        /// The network devices.
+        netdevs: Vec<String>,
+    },
+    /// It has virtual functions, which would go with its driver.
+    HasVirtualFunctions {
+        /// The function.
+        bdf: Bdf,
+        /// How many.
+        vfs: u32,
+    },
+    /// A driver did not take it.
+    DriverRefused {
+        /// The function.
+        bdf: Bdf,
+        /// The driver.
+        driver: String,
+        /// What the kernel answered; 0: nothing, and the driver does not hold it.
+        errno: i32,
+    },
+    /// What was begun failed, and things could not be put back as they were.
+    NotRestored {
+        /// The function.
+        bdf: Bdf,
+        /// What failed first.
+        first: Box<Obstacle>,
+        /// What failed when it was put back.
+        then: Box<Obstacle>,
+    },
     /// The system refused something else.
     System {
         /// What was tried.
@@ -119,7 +189,7 @@ pub enum Obstacle {
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
+        write!(f, "{}: {}", self.what(), self.cure())
     }
 }
 

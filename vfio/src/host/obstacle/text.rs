@@ -1,0 +1,168 @@
+//! Each obstacle in words: what is the matter, and the cure.
+
+use std::path::Path;
+
+use super::{Obstacle, Process};
+
+/// How one gets an IOMMU.
+const IOMMU_ON: &str = "switch on VT-d, AMD-Vi or SMMU in the BIOS, and on Intel boot with intel_iommu=on";
+const KERNEL_LOG: &str = "look into the kernel's log (dmesg)";
+
+impl Obstacle {
+    /// Its name for programs, such as `not-bound`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::NoSuchFunction { .. } => "no-such-function",
+            Self::WrongId { .. } => "wrong-id",
+            Self::NoVfio { .. } => "no-vfio",
+            Self::NoIommu { .. } => "no-iommu",
+            Self::NoIommuMode { .. } => "no-iommu-mode",
+            Self::NoInterruptRemapping { .. } => "no-interrupt-remapping",
+            Self::NotBound { .. } => "not-bound",
+            Self::GroupNotViable { .. } => "group-not-viable",
+            Self::Busy { .. } => "busy",
+            Self::NoNode { .. } => "no-node",
+            Self::Permission { .. } => "permission",
+            Self::LockedMemory { .. } => "locked-memory",
+            Self::BarNotMappable { .. } => "bar-not-mappable",
+            Self::NoReset { .. } => "no-reset",
+            Self::ResetFailed { .. } => "reset-failed",
+            Self::Dead { .. } => "dead",
+            Self::TooFewVectors { .. } => "too-few-vectors",
+            Self::NetworkUp { .. } => "network-up",
+            Self::HasVirtualFunctions { .. } => "has-virtual-functions",
+            Self::DriverRefused { .. } => "driver-refused",
+            Self::NotRestored { .. } => "not-restored",
+            Self::System { .. } => "system",
+        }
+    }
+
+    /// What is the matter.
+    pub fn what(&self) -> String {
+        match self {
+            Self::NoSuchFunction { bdf } => format!("there is no PCI function {bdf}"),
+            Self::WrongId { bdf, vendor, device } => format!("{bdf} is {vendor:04x}:{device:04x}, no mlx5 function"),
+            Self::NoVfio { path } => format!("the kernel's VFIO is not loaded, {} is missing", path.display()),
+            Self::NoIommu { bdf } => format!("no IOMMU stands between {bdf} and memory"),
+            Self::NoIommuMode { bdf } => {
+                format!("VFIO gives {bdf} away without an IOMMU, which this driver does not take")
+            }
+            Self::NoInterruptRemapping { bdf } => format!("the IOMMU does not keep the interrupts of {bdf} apart"),
+            Self::NotBound { bdf, driver: None } => format!("no driver holds {bdf}"),
+            Self::NotBound { bdf, driver: Some(driver) } => format!("{driver} holds {bdf}, not vfio-pci"),
+            Self::GroupNotViable { group, culprits } => format!(
+                "IOMMU group {group} is given away only as a whole, and drivers of the kernel hold {}",
+                list(culprits.iter().map(ToString::to_string))
+            ),
+            Self::Busy { bdf, group, holders } => {
+                let by =
+                    if holders.is_empty() { "another process".to_string() } else { list(holders.iter().map(process)) };
+                format!("{bdf} is in use, {by} has IOMMU group {group} open")
+            }
+            Self::NoNode { path } => format!("the function is bound, and {} is missing", path.display()),
+            Self::Permission { path } if is_node(path) => format!("no permission to open {}", path.display()),
+            Self::Permission { path } => format!("no permission to write to {}", path.display()),
+            Self::LockedMemory { limit, wanted } => {
+                format!("the process may lock {limit} bytes of memory, and {wanted} are needed")
+            }
+            Self::BarNotMappable { bdf, why } => format!("the registers of {bdf} (BAR 0) cannot be mapped, {why}"),
+            Self::NoReset { bdf } => {
+                format!("the kernel has no way to reset {bdf}, so nothing tells that it no longer writes to memory")
+            }
+            Self::ResetFailed { bdf, errno } => format!("the reset of {bdf} failed ({})", answer(*errno)),
+            Self::Dead { bdf } => {
+                format!("{bdf} does not answer, it reads as all ones and is in reset, without power or gone")
+            }
+            Self::TooFewVectors { bdf, has, wanted } => {
+                format!("{bdf} has {has} interrupt vectors, and {wanted} are asked for")
+            }
+            Self::NetworkUp { bdf, netdevs } => {
+                format!("the kernel's network uses {bdf}, {} is up", netdevs.join(", "))
+            }
+            Self::HasVirtualFunctions { bdf, vfs } => format!("{bdf} has {vfs} virtual functions, which would go"),
+            Self::DriverRefused { bdf, driver, errno } => format!("{driver} did not take {bdf} ({})", answer(*errno)),
+            Self::NotRestored { bdf, first, then } => {
+                format!("{}; and putting {bdf} back as it was failed, {}", first.what(), then.what())
+            }
+            Self::System { what, errno } => format!("{what} failed ({})", answer(*errno)),
+        }
+    }
+
+    /// What to do about it, in a line.
+    pub fn cure(&self) -> String {
+        match self {
+            Self::NoSuchFunction { .. } | Self::WrongId { .. } => {
+                "`mlx5 list` shows those that this driver knows".into()
+            }
+            Self::NoVfio { path } if path.ends_with("vfio_iommu_type1") => "`modprobe vfio_iommu_type1`".into(),
+            Self::NoVfio { .. } => "`modprobe vfio-pci`".into(),
+            Self::NoIommu { .. } | Self::NoIommuMode { .. } => IOMMU_ON.into(),
+            Self::NoInterruptRemapping { .. } => {
+                "switch on interrupt remapping (x2APIC) in the BIOS, or, where every user of a \
+                 device is trusted, load vfio_iommu_type1 with allow_unsafe_interrupts=1"
+                    .into()
+            }
+            Self::NotBound { bdf, .. } => format!("`mlx5 bind {bdf}` gives it to vfio-pci"),
+            Self::GroupNotViable { .. } => {
+                "`mlx5 bind` those that are mlx5 functions, and write the address of each other one \
+                 to its driver's unbind file in sysfs"
+                    .into()
+            }
+            Self::Busy { group, holders, .. } if holders.is_empty() => {
+                format!("`fuser -v /dev/vfio/{group}` as root names it; end it")
+            }
+            Self::Busy { .. } => "end it".into(),
+            Self::NoNode { .. } => "wait for udev (`udevadm settle`); a container needs the file passed in".into(),
+            Self::Permission { path } => permission(path),
+            Self::LockedMemory { .. } => {
+                "raise the limit: `ulimit -l` (KiB), memlock in /etc/security/limits.conf, LimitMEMLOCK= of a service"
+                    .into()
+            }
+            Self::BarNotMappable { .. } => format!("{KERNEL_LOG}, and for 'Above 4G decoding' in the BIOS"),
+            Self::NoReset { .. } => {
+                "use a function that has FLR, such as a virtual one (`lspci -vv` says FLReset+)".into()
+            }
+            Self::ResetFailed { .. } => format!("{KERNEL_LOG}; a cold boot brings a card back that hangs"),
+            Self::Dead { .. } => format!("try again in a second; {KERNEL_LOG}, and at the slot"),
+            Self::TooFewVectors { has, .. } => format!("ask for fewer, `--vectors {has}`"),
+            Self::NetworkUp { netdevs, .. } => {
+                format!("`ip link set {} down`, or --force", netdevs.first().map_or("", String::as_str))
+            }
+            Self::HasVirtualFunctions { bdf, .. } => {
+                format!("write 0 to /sys/bus/pci/devices/{bdf}/sriov_numvfs, or --force")
+            }
+            Self::DriverRefused { .. } | Self::System { .. } => KERNEL_LOG.into(),
+            Self::NotRestored { bdf, .. } => {
+                format!("{KERNEL_LOG}, then write {bdf} to /sys/bus/pci/drivers_probe")
+            }
+        }
+    }
+}
+
+fn list(names: impl Iterator<Item = String>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn process(process: &Process) -> String {
+    format!("{} (pid {})", process.name, process.pid)
+}
+
+/// Whether a file is one of VFIO's nodes; those in sysfs are the others.
+fn is_node(path: &Path) -> bool {
+    path.parent().is_some_and(|folder| folder.ends_with("dev/vfio"))
+}
+
+fn permission(path: &Path) -> String {
+    let shown = path.display();
+    if !is_node(path) {
+        "run this as root (sudo)".into()
+    } else if path.ends_with("vfio/vfio") {
+        format!("`sudo chmod 666 {shown}`, which is its usual mode")
+    } else {
+        format!("`sudo chown $USER {shown}`, or for good a udev rule: SUBSYSTEM==\"vfio\", OWNER=\"USER\"")
+    }
+}
+
+fn answer(errno: i32) -> String {
+    if errno == 0 { "without a reason".into() } else { std::io::Error::from_raw_os_error(errno).to_string() }
+}
