@@ -1,0 +1,127 @@
+//! Container, group and device: opened in the kernel's order, by the crate that knows it.
+
+use std::io;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
+use vmm_sys_util::errno::Error as SysError;
+
+use super::domain::Iommu;
+use crate::host::check::{self, Ready};
+use crate::host::{Host, Obstacle};
+
+/// How often a function that someone has locked, as for a reset through sysfs, is asked for again, and after what pauses.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Runs what may be refused because the function is locked for a moment, for a second at most.
+pub(super) fn patiently<T, E>(locked: impl Fn(&E) -> bool, mut call: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    for _ in 1..TRIES {
+        match call() {
+            Err(error) if locked(&error) => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+    call()
+}
+
+/// A container of the function's own.
+pub(super) struct Container(Arc<VfioContainer>);
+
+impl Container {
+    /// Opens one.
+    pub(super) fn new() -> Result<Self, Obstacle> {
+        let container = VfioContainer::new(None).map_err(|error| match error {
+            VfioError::OpenContainer(error) => not_opened(PathBuf::from("/dev/vfio/vfio"), &error),
+            VfioError::VfioExtension => Obstacle::NoVfio { path: PathBuf::from("/sys/module/vfio_iommu_type1") },
+            other => system("opening a container of VFIO", &other),
+        })?;
+        Ok(Self(Arc::new(container)))
+    }
+
+    /// Opens the group of the function, puts it into the container, which sets the kind of IOMMU once (C-084, C-094), and opens
+    /// the function.
+    pub(super) fn open(&self, host: &Host, ready: &Ready) -> Result<VfioDevice, Obstacle> {
+        let errno_is = |error: &SysError, errno: Errno| error.errno() == errno.raw_os_error();
+        let locked = |error: &VfioError| matches!(error, VfioError::GroupGetDeviceFD(e) if errno_is(e, Errno::AGAIN));
+        let open = || VfioDevice::new(&ready.function.sysfs, self.0.clone(), false);
+        patiently(locked, open).map_err(|error| {
+            let bdf = ready.function.bdf;
+            match error {
+                VfioError::OpenGroup(e, _) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => busy(host, ready),
+                VfioError::OpenGroup(e, _) => not_opened(ready.node.clone(), &e),
+                VfioError::GroupViable => not_viable(host, ready),
+                VfioError::ContainerSetIOMMU(e) if errno_is(&e, Errno::PERM) => Obstacle::NoInterruptRemapping { bdf },
+                VfioError::GroupGetDeviceFD(e) if errno_is(&e, Errno::BUSY) => busy(host, ready),
+                other => system("opening the function by VFIO", &other),
+            }
+        })
+    }
+
+    /// The container's descriptor, and the kernel's map of it.
+    pub(super) fn inner(&self) -> &Arc<VfioContainer> {
+        &self.0
+    }
+}
+
+/// Another process was faster.
+fn busy(host: &Host, ready: &Ready) -> Obstacle {
+    let (bdf, group) = (ready.function.bdf, ready.group);
+    let holders = ready.function.group.as_ref().map(|group| check::busy(host, bdf, group));
+    holders.unwrap_or(Obstacle::Busy { bdf, group, holders: Vec::new() })
+}
+
+/// The kernel says so; who is to blame stands in sysfs, unless it has changed since.
+fn not_viable(host: &Host, ready: &Ready) -> Obstacle {
+    let culprits = check::ready(host, ready.function.bdf).err();
+    culprits.unwrap_or(Obstacle::GroupNotViable { group: ready.group, culprits: Vec::new() })
+}
+
+/// A file could not be opened.
+fn not_opened(path: PathBuf, error: &io::Error) -> Obstacle {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Obstacle::Permission { path },
+        io::ErrorKind::NotFound => Obstacle::NoVfio { path },
+        _ if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Obstacle::NoVfio { path },
+        _ => Obstacle::System {
+            what: format!("opening {}", path.display()),
+            errno: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+        },
+    }
+}
+
+/// Anything else. The crate keeps some error numbers; of the others the thread's last one is it, as nothing but closing files has
+/// been called since.
+fn system(what: &str, error: &VfioError) -> Obstacle {
+    let errno = match error {
+        VfioError::ContainerSetIOMMU(e)
+        | VfioError::GroupGetDeviceFD(e)
+        | VfioError::VfioDeviceGetInfo(e)
+        | VfioError::VfioDeviceGetRegionInfo(e) => e.errno(),
+        _ => io::Error::last_os_error().raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+    };
+    Obstacle::System { what: format!("{what} ({error})"), errno }
+}
+
+impl Iommu for Arc<VfioContainer> {
+    unsafe fn map(&self, iova: u64, ptr: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.vfio_dma_map(iova, len, ptr.as_ptr()) }.map_err(|error| errno_of(&error))
+    }
+
+    fn unmap(&self, iova: u64, len: usize) -> Result<(), Errno> {
+        self.vfio_dma_unmap(iova, len).map_err(|error| errno_of(&error))
+    }
+}
+
+/// What the kernel answered to a map or an unmap. One that unmapped another size than asked for counts as failed (C-096).
+fn errno_of(error: &VfioError) -> Errno {
+    match error {
+        VfioError::IommuDmaMap(e) | VfioError::IommuDmaUnmap(e) => Errno::from_raw_os_error(e.errno()),
+        _ => Errno::INVAL,
+    }
+}
