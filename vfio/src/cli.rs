@@ -1,21 +1,22 @@
 //! The command line: arguments, output, exit codes.
 //!
-//! Exit code 0: done. 1: the job failed. 2: wrong arguments, or input that could not be read.
+//! Exit code 0: done. 1: the job failed. 2: wrong arguments, or input that could not be read. 128 and a signal's number: that signal
+//! ended the job, and what it had was given back.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use serde_json::Value;
+use clap::{Args, Parser, Subcommand};
+use serde_json::{Value, json};
 
 use crate::cq::{self, CqArgs};
 use crate::decode::{self, Compress, Hints, Kind, Layout, Record};
-use crate::info;
+use crate::info::{self, InfoArgs};
 use crate::options::CqeSize;
 use crate::pingpong::{self, PingpongArgs};
+use crate::stop;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 /// Longest input that `decode` reads, in bytes.
@@ -40,18 +41,18 @@ Examples:
   mlx5 decode dump.txt               what the bytes in a log say
   mlx5 help decode                   more about one command
 
-Exit codes: 0 done, 1 the job failed, 2 wrong arguments or unreadable input.";
+Exit codes: 0 done, 1 the job failed, 2 wrong arguments or unreadable input, 130 stopped by Ctrl-C.";
 
 #[derive(Debug, Subcommand)]
 enum Cmd {
     /// Round trips between two queue pairs, every byte verified
-    #[command(after_help = PINGPONG_EXAMPLES, override_usage = "mlx5 pingpong --model [OPTIONS]")]
+    #[command(after_help = PINGPONG_EXAMPLES, override_usage = "mlx5 pingpong <BDF|--model> [OPTIONS]")]
     Pingpong(PingpongArgs),
     /// What a completion queue with these options is, or why there is none
-    #[command(after_help = CQ_EXAMPLES, override_usage = "mlx5 cq --model [OPTIONS]")]
+    #[command(after_help = CQ_EXAMPLES, override_usage = "mlx5 cq <BDF|--model> [OPTIONS]")]
     Cq(CqArgs),
     /// Firmware, ids and capabilities of a device
-    #[command(after_help = INFO_EXAMPLES, override_usage = "mlx5 info --model [OPTIONS]")]
+    #[command(after_help = INFO_EXAMPLES, override_usage = "mlx5 info <BDF|--model> [OPTIONS]")]
     Info(InfoArgs),
     /// Bytes and log lines of the device in plain words: CQEs, commands, events, health, messages of drivers and programs
     #[command(after_help = DECODE_EXAMPLES)]
@@ -109,33 +110,6 @@ Examples:
   mlx5 decode --as cqe --compress csum ring.bin   a dump of a queue with compressed completions
   mlx5 decode --json --hex \"$(xxd -p entry.bin)\"";
 
-/// Which device.
-#[derive(Debug, Args)]
-pub(crate) struct DeviceArgs {
-    /// Use the software model of a ConnectX-5 function; real devices come with VFIO support, not in this version
-    #[arg(long)]
-    pub(crate) model: bool,
-}
-
-impl DeviceArgs {
-    /// Ends the program with a line that helps when no device is named.
-    fn check(&self, subcommand: &str) {
-        if !self.model {
-            let text = "no device: this version drives the software model only, pass --model (real devices come with VFIO support)";
-            let mut cli = Cli::command();
-            cli.build();
-            let command = cli.find_subcommand_mut(subcommand);
-            command.unwrap_or(&mut Cli::command()).error(ErrorKind::MissingRequiredArgument, text).exit();
-        }
-    }
-}
-
-#[derive(Debug, Args)]
-struct InfoArgs {
-    #[command(flatten)]
-    device: DeviceArgs,
-}
-
 #[derive(Debug, Args)]
 struct DecodeArgs {
     /// File with a log or a dump, or with raw bytes; '-' or nothing reads standard input
@@ -165,6 +139,13 @@ pub(crate) enum Failure {
     Usage(String),
     /// The job failed: exit code 1.
     Job(String),
+    /// There is no function to do it on: exit code 1, and the reason in JSON too.
+    NoDevice {
+        /// Its name, as JSON has it.
+        device: String,
+        /// What stands in the way.
+        why: String,
+    },
     /// The output went nowhere: exit code 1, and silent when a pipe was closed.
     Output(io::Error),
 }
@@ -183,9 +164,25 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        Err(Failure::Output(e)) => report(1, &format!("cannot write the output: {e}")),
-        Err(Failure::Job(message)) => report(1, &message),
+        Err(Failure::Output(e)) => report(failed(), &format!("cannot write the output: {e}")),
+        Err(Failure::Job(message)) => report(failed(), &message),
+        Err(Failure::NoDevice { device, why }) => no_device(&device, &why, cli.json, &mut out),
         Err(Failure::Usage(message)) => report(2, &message),
+    }
+}
+
+/// The exit code of what failed: the one of the signal that ended it, if one did.
+fn failed() -> u8 {
+    stop::check().map_or_else(stop::Stopped::exit_code, |()| 1)
+}
+
+fn no_device(device: &str, why: &str, json: bool, out: &mut dyn Write) -> ExitCode {
+    let told = if json { print_json(&json!({ "device": device, "error": why }), out) } else { Ok(()) };
+    match told {
+        Err(Failure::Output(e)) if e.kind() != io::ErrorKind::BrokenPipe => {
+            report(failed(), &format!("cannot write the output: {e}"))
+        }
+        _ => report(failed(), why),
     }
 }
 
@@ -196,18 +193,9 @@ fn report(code: u8, message: &str) -> ExitCode {
 
 fn run(cli: &Cli, out: &mut dyn Write) -> Result<(), Failure> {
     match &cli.command {
-        Cmd::Pingpong(args) => {
-            args.device.check("pingpong");
-            pingpong::run(args, cli.json, out)
-        }
-        Cmd::Cq(args) => {
-            args.device.check("cq");
-            cq::run(args, cli.json, out)
-        }
-        Cmd::Info(args) => {
-            args.device.check("info");
-            info::run(cli.json, out)
-        }
+        Cmd::Pingpong(args) => pingpong::run(args, cli.json, out),
+        Cmd::Cq(args) => cq::run(args, cli.json, out),
+        Cmd::Info(args) => info::run(args, cli.json, out),
         Cmd::Decode(args) => decode(args, cli.json, out),
     }
 }

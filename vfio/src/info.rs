@@ -2,33 +2,45 @@
 
 use std::io::Write;
 
+use clap::Args;
+use mlx5::Device;
 use mlx5::hw::caps::{CmdHcaCap, RoceCap};
 use mlx5::hw::prm::{Field, Layout};
-use mlx5::{Device, DeviceConfig, ibv};
-use mlx5_model::{Model, ModelConfig};
+use mlx5_model::ModelConfig;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Failure, print_json};
 use crate::decode::{meaning, number, table};
+use crate::rig::{DeviceArgs, Rig};
+use crate::traffic;
+
+#[derive(Debug, Args)]
+pub(crate) struct InfoArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Show the addresses as well, which tell one machine from all others: MAC, GID and GUIDs
+    #[arg(long)]
+    ids: bool,
+}
 
 /// Opens the device, prints what it says of itself, and closes it.
-pub(crate) fn run(json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let model = Model::new(ModelConfig::default());
-    let device = ibv::open_device(model.clone(), model.clone(), DeviceConfig::default())
-        .map_err(|e| Failure::Job(format!("the device did not come up: {e}")))?;
-    let printed = if json { print_json(&object(&device), out) } else { text(&device, out) };
-    ibv::close_device(device).map_err(|e| Failure::Job(format!("closing the device failed: {e}")))?;
+pub(crate) fn run(args: &InfoArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let rig = &*args.device.rig(ModelConfig::default(), &[])?;
+    let device = rig.open(rig.default_config())?;
+    let printed = if json { print_json(&object(args, rig, &device), out) } else { text(args, rig, &device, out) };
+    traffic::close(rig, device).map_err(Failure::Job)?;
     printed
 }
 
 /// Identity as names and values.
-fn identity(device: &Device) -> Vec<(&'static str, String)> {
+fn identity(device: &Device, ids: bool) -> Vec<(&'static str, String)> {
     let info = device.info();
     let (major, minor, sub) = info.firmware;
     let psid: String = info.psid.iter().take_while(|&&b| b != 0).map(|&b| char::from(b)).collect();
     let mac = info.mac.map(|b| format!("{b:02x}")).join(":");
     let gid = info.gid.map(|g| std::net::Ipv6Addr::from(g).to_string());
-    vec![
+    let addresses = ["node_guid", "system_image_guid", "mac", "gid"];
+    let mut all = vec![
         ("firmware", format!("{major}.{minor}.{sub:04}")),
         ("psid", psid),
         ("vendor_id", format!("{:#06x}", info.vendor_id)),
@@ -41,7 +53,9 @@ fn identity(device: &Device) -> Vec<(&'static str, String)> {
         ("mtu", info.mtu.to_string()),
         ("gid", gid.unwrap_or_else(|| "none".to_string())),
         ("health", format!("{:?}", device.health())),
-    ]
+    ];
+    all.retain(|(name, _)| ids || !addresses.contains(name));
+    all
 }
 
 /// The pages of capabilities: name, fields, and the numbers.
@@ -52,10 +66,10 @@ fn pages(device: &Device) -> Vec<(&'static str, &'static [Field], Vec<mlx5::hw::
     std::iter::once(general).chain(roce).collect()
 }
 
-fn object(device: &Device) -> Value {
+fn object(args: &InfoArgs, rig: &dyn Rig, device: &Device) -> Value {
     let mut object: Map<String, Value> =
-        identity(device).into_iter().map(|(name, value)| (name.to_string(), Value::from(value))).collect();
-    object.insert("device".into(), "software model".into());
+        identity(device, args.ids).into_iter().map(|(name, value)| (name.to_string(), Value::from(value))).collect();
+    object.insert("device".into(), rig.name().into());
     let pages = pages(device);
     let capabilities: Map<String, Value> = pages
         .iter()
@@ -68,9 +82,9 @@ fn object(device: &Device) -> Value {
     Value::Object(object)
 }
 
-fn text(device: &Device, out: &mut dyn Write) -> Result<(), Failure> {
-    writeln!(out, "Software model of a ConnectX-5 function, no card.")?;
-    let identity = identity(device);
+fn text(args: &InfoArgs, rig: &dyn Rig, device: &Device, out: &mut dyn Write) -> Result<(), Failure> {
+    writeln!(out, "{}.", rig.title())?;
+    let identity = identity(device, args.ids);
     let width = identity.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, value) in &identity {
         writeln!(out, "  {name:width$}  {value}")?;

@@ -11,4 +11,6 @@ mod pingpong;
 #[cfg(target_os = "linux")]
 pub mod port;
 mod progress;
+mod rig;
+mod stop;
 mod traffic;

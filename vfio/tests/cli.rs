@@ -51,8 +51,22 @@ fn wrong_arguments_end_with_a_helpful_line_and_exit_code_2() {
     for (args, says) in [
         (&[][..], "Usage: mlx5"),
         (&["nonsense"][..], "unrecognized subcommand 'nonsense'"),
-        (&["pingpong"][..], "pass --model"),
-        (&["info"][..], "real devices come with VFIO support"),
+        (&["pingpong"][..], "pass the PCI address of a function (BDF, `mlx5 list` shows them) or --model"),
+        (&["info"][..], "or --model"),
+        (&["cq", "--all"][..], "or --model"),
+        (&["info", "03:00"][..], "'03:00' is no PCI address; they look like 0000:03:00.0"),
+        (&["info", "03:00.0", "--model"][..], "cannot be used with"),
+        (&["info", "--model", "--vectors", "0"][..], "0 is not in 1..=64"),
+        (&["info", "--model", "--no-huge-pages"][..], "the software model has no pages of the system's"),
+        (&["pingpong", "--model", "--firmware-wait", "0"][..], "0 is not in 1..=86400"),
+        (
+            &["pingpong", "03:00.0", "--fault", "corrupt"][..],
+            "--fault: only the software model can do that; pass --model instead of 0000:03:00.0",
+        ),
+        (&["pingpong", "03:00.0", "--thread"][..], "--thread: only the software model"),
+        (&["pingpong", "03:00.0", "--events", "--event-delay", "1"][..], "--event-delay: only the software model"),
+        (&["pingpong", "03:00.0", "--without", "cq_oi"][..], "--without: only the software model"),
+        (&["cq", "03:00.0", "--without", "cq_oi"][..], "--without: only the software model"),
         (&["pingpong", "--model", "--iters", "0"][..], "0 is not in 1.."),
         (&["pingpong", "--model", "--iters", "many"][..], "invalid value 'many' for '--iters <N>'"),
         (&["pingpong", "--model", "--size", "0"][..], "0 is not in 1..=1048576"),
@@ -216,9 +230,44 @@ fn info_shows_firmware_ids_and_capabilities() {
     assert_eq!(got["firmware"], "16.35.4030");
     assert_eq!(got["device_id"], "0x1018");
     assert_eq!(got["capabilities"]["general"]["cqe_version"], 1);
-    let (stdout, _) = run(0, &["info", "--model"], "");
+    let (stdout, _) = run(0, &["info", "--model", "--firmware-wait", "1", "--vectors", "3"], "");
     for says in ["Software model", "16.35.4030", "0x1018", "log_max_cq_sz", "log2 of the most entries of a CQ."] {
         assert!(stdout.contains(says), "{says:?}: {stdout}");
+    }
+}
+
+/// What tells one machine from all others is not in what people paste unless they ask for it.
+#[test]
+fn addresses_are_shown_only_when_asked_for() {
+    let mac = mlx5_model::ModelConfig::default().mac;
+    let mac: Vec<String> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+    let [colons, plain] = [mac.join(":"), mac.concat()];
+    let fields = ["mac", "gid", "node_guid", "system_image_guid"];
+    for shown in [false, true] {
+        let args: &[&str] = if shown { &["info", "--model", "--ids"] } else { &["info", "--model"] };
+        let got = json(0, &[args, &["--json"]].concat(), "");
+        let (text, _) = run(0, args, "");
+        for field in fields {
+            assert_eq!(got[field].is_string(), shown, "{field}: {got}");
+            assert_eq!(text.lines().any(|line| line.trim_start().split(' ').next() == Some(field)), shown, "{text}");
+        }
+        for told in [&text, &got.to_string()] {
+            assert_eq!(told.contains(&colons), shown, "{told}");
+            assert!(shown || !told.contains(&plain[..6]), "{told}");
+        }
+    }
+}
+
+/// The address is beyond what machines have.
+#[test]
+fn a_function_that_is_not_there_is_told_in_text_and_in_json() {
+    let bdf = "ffff:ff:1f.7";
+    for command in ["info", "pingpong", "cq"] {
+        let (stdout, stderr) = run(1, &[command, bdf], "");
+        assert!(stdout.is_empty() && stderr.starts_with("error: "), "{stdout}{stderr}");
+        let got = json(1, &[command, bdf, "--json"], "");
+        assert_eq!(got["device"], bdf, "{got}");
+        assert!(stderr.contains(got["error"].as_str().unwrap()), "{got} {stderr}");
     }
 }
 

@@ -224,7 +224,7 @@ fn what_is_refused_comes_with_its_errno_and_why() {
 #[test]
 fn wrong_options_of_a_queue_end_with_exit_code_2() {
     for (args, says) in [
-        ("cq", "pass --model"),
+        ("cq", "or --model"),
         ("cq --model --wc-flags byte-len,colour", "'colour' is neither a number nor one of standard, byte-len"),
         ("cq --model --flags fast", "'fast' is neither a number nor one of single-threaded, ignore-overrun"),
         ("cq --model --flags 0x100000000", "more than 32 bits"),

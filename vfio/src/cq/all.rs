@@ -4,8 +4,7 @@ use std::fmt;
 use std::io::Write;
 
 use clap::ValueEnum;
-use mlx5::{CreateCqFlags, Device, DeviceConfig, Error, ParentDomain, WcFlags, ibv};
-use mlx5_model::{Model, ModelConfig};
+use mlx5::{CreateCqFlags, Device, Error, ParentDomain, WcFlags};
 use serde_json::{Value, json};
 
 use super::attr::why;
@@ -15,6 +14,8 @@ use crate::cli::{Failure, print_json};
 use crate::decode::{errno_name, table};
 use crate::options::{Compress, Layout, option_name, word};
 use crate::progress::Progress;
+use crate::rig::Rig;
+use crate::stop;
 use crate::traffic::{self, Plan};
 
 /// Numbers of entries that are tried: rings of 2, 8, 128 and 1024 slots.
@@ -45,7 +46,8 @@ struct Run {
     cqe: u32,
     trips: u64,
     completions: u64,
-    compressed: u64,
+    /// How many of them came compressed, which only a model tells.
+    compressed: Option<u64>,
 }
 
 /// Every combination of the options that concern entries.
@@ -92,71 +94,88 @@ fn others() -> Vec<(String, Attributes)> {
     all
 }
 
-/// Tries all of them and prints the tables.
-pub(super) fn run(config: &ModelConfig, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let (combinations, others) = (combinations(), others());
-    let mut progress = Progress::new((combinations.len() + others.len()) as u64, !json);
-    let mut done = 0;
-    let mut attempt = |attributes: Attributes| {
-        let verdict = attempt(config, &attributes);
-        done += 1;
-        progress.set(done);
-        Tried { attributes, verdict }
-    };
-    let kinds: Vec<Tried> = combinations.into_iter().map(&mut attempt).collect();
-    let others: Vec<(String, Tried)> =
-        others.into_iter().map(|(name, attributes)| (name, attempt(attributes))).collect();
-    drop(progress);
+/// Tries all of them on one device and prints the tables.
+pub(super) fn run(rig: &dyn Rig, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let device = rig.open(rig.default_config())?;
+    let tried = try_all(rig, &device, !json);
+    let closed = traffic::close(rig, device).map_err(Failure::Job);
+    let (kinds, others) = tried.map_err(Failure::Job)?;
     let counts = Counts::of(kinds.iter().chain(others.iter().map(|(_, tried)| tried)));
     if json {
-        let combinations: Vec<Value> = kinds.iter().map(Tried::object).collect();
-        let options: Vec<Value> = others
-            .iter()
-            .map(|(name, tried)| {
-                let mut object = tried.object();
-                object["option"] = name.as_str().into();
-                object
-            })
-            .collect();
-        print_json(
-            &json!({ "device": "software model", "combinations": combinations, "options": options,
-            "clean": counts.clean, "refused": counts.refused, "failed": counts.failed }),
-            out,
-        )?;
+        print_json(&object(rig, &kinds, &others, &counts), out)?;
     } else {
-        writeln!(out, "Software model of a ConnectX-5 function, no card.\n")?;
-        let head = ["size", "pad", "format", "layout", "cqe", "gives", "round trips", "compressed", "result"];
-        writeln!(out, "{}\n", table(head, kinds.iter().map(Tried::row)))?;
-        writeln!(out, "The other options, each alone:\n")?;
-        let rows = others.iter().map(|(name, tried)| [name.clone(), tried.trips(), tried.result()]);
-        writeln!(out, "{}\n", table(["option", "round trips", "result"], rows))?;
-        writeln!(out, "{} combinations and {} options: {counts}", kinds.len(), others.len())?;
+        text(rig, &kinds, &others, &counts, out)?;
     }
+    closed?;
     match counts.failed {
         0 => Ok(()),
         n => Err(Failure::Job(format!("{n} of {} accepted queues did not run clean", counts.clean + n))),
     }
 }
 
-/// Tries one on a device of its own.
-fn attempt(config: &ModelConfig, attributes: &Attributes) -> Verdict {
-    let model = Model::new(config.clone());
-    let device = match ibv::open_device(model.clone(), model.clone(), DeviceConfig::default()) {
-        Ok(device) => device,
-        Err(e) => return Verdict::Failed(format!("the device did not come up: {e}")),
+/// The combinations, and the other options with their names.
+type AllTried = (Vec<Tried>, Vec<(String, Tried)>);
+
+/// Tries all of them, unless the device is lost or the user has had enough.
+fn try_all(rig: &dyn Rig, device: &Device, shown: bool) -> Result<AllTried, String> {
+    let (combinations, others) = (combinations(), others());
+    let mut progress = Progress::new((combinations.len() + others.len()) as u64, shown);
+    let mut done = 0;
+    let mut attempt = |attributes: Attributes| {
+        stop::check().map_err(|signal| signal.to_string())?;
+        let verdict = attempt(rig, device, &attributes);
+        if let Some(why) = device.failure() {
+            return Err(format!("the device was lost: {why}"));
+        }
+        done += 1;
+        progress.set(done);
+        Ok(Tried { attributes, verdict })
     };
-    let run = |domain: Option<&ParentDomain>| Ok(traffic_over(&model, &device, attributes, domain));
-    let verdict = in_domain(&device, attributes, run).unwrap_or_else(Verdict::Refused);
-    if let Err(left) = traffic::close(&model, device) {
-        return Verdict::Failed(left);
-    }
-    match model.violations().first() {
+    let kinds = combinations.into_iter().map(&mut attempt).collect::<Result<_, _>>()?;
+    let others = others.into_iter().map(|(name, attributes)| attempt(attributes).map(|tried| (name, tried)));
+    Ok((kinds, others.collect::<Result<_, _>>()?))
+}
+
+fn object(rig: &dyn Rig, kinds: &[Tried], others: &[(String, Tried)], counts: &Counts) -> Value {
+    let combinations: Vec<Value> = kinds.iter().map(Tried::object).collect();
+    let named = |(name, tried): &(String, Tried)| {
+        let mut object = tried.object();
+        object["option"] = name.as_str().into();
+        object
+    };
+    let options: Vec<Value> = others.iter().map(named).collect();
+    json!({ "device": rig.name(), "combinations": combinations, "options": options,
+        "clean": counts.clean, "refused": counts.refused, "failed": counts.failed })
+}
+
+fn text(
+    rig: &dyn Rig,
+    kinds: &[Tried],
+    others: &[(String, Tried)],
+    counts: &Counts,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    writeln!(out, "{}.\n", rig.title())?;
+    let head = ["size", "pad", "format", "layout", "cqe", "gives", "round trips", "compressed", "result"];
+    writeln!(out, "{}\n", table(head, kinds.iter().map(Tried::row)))?;
+    writeln!(out, "The other options, each alone:\n")?;
+    let rows = others.iter().map(|(name, tried)| [name.clone(), tried.trips(), tried.result()]);
+    writeln!(out, "{}\n", table(["option", "round trips", "result"], rows))?;
+    Ok(writeln!(out, "{} combinations and {} options: {counts}", kinds.len(), others.len())?)
+}
+
+/// Tries one.
+fn attempt(rig: &dyn Rig, device: &Device, attributes: &Attributes) -> Verdict {
+    let broken = rig.violations().len();
+    let run = |domain: Option<&ParentDomain>| Ok(traffic_over(rig, device, attributes, domain));
+    let verdict = in_domain(device, attributes, run).unwrap_or_else(Verdict::Refused);
+    match rig.violations().get(broken) {
         Some(violation) => Verdict::Failed(format!("the driver broke a rule: {violation}")),
         None => verdict,
     }
 }
 
-fn traffic_over(model: &Model, device: &Device, attributes: &Attributes, domain: Option<&ParentDomain>) -> Verdict {
+fn traffic_over(rig: &dyn Rig, device: &Device, attributes: &Attributes, domain: Option<&ParentDomain>) -> Verdict {
     let created = || Ok([attributes.create(device, domain, None)?, attributes.create(device, domain, None)?]);
     let cqs = match created() {
         Ok(cqs) => cqs,
@@ -174,16 +193,17 @@ fn traffic_over(model: &Model, device: &Device, attributes: &Attributes, domain:
     let iters = FEWEST.max(laps * slots / 2);
     let numbered = attributes.compress.is_none();
     let plan = Plan { iters, size: SIZE, varied: true, seed: cqe.into(), numbered, ..Plan::default() };
-    let ran = traffic::run(model, device, None, cqs, &plan, &mut Progress::new(iters, false));
+    let before = rig.completions().unwrap_or_default();
+    let ran = traffic::run(rig, device, None, cqs, &plan, &mut Progress::new(iters, false));
     if let Some(why) = ran.failure.or(ran.teardown) {
         return Verdict::Failed(why);
     }
-    let counts = model.completions();
+    let compressed = rig.completions().map(|counts| counts.compressed - before.compressed);
     // A message alone in flight has nothing to be compressed with.
-    if attributes.compress.is_some() && ran.in_flight > 1 && counts.compressed == 0 {
+    if attributes.compress.is_some() && ran.in_flight > 1 && compressed == Some(0) {
         return Verdict::Failed("not one completion was compressed".into());
     }
-    Verdict::Clean(Run { cqe, trips: ran.verified, completions: counts.written, compressed: counts.compressed })
+    Verdict::Clean(Run { cqe, trips: ran.verified, completions: ran.completions, compressed })
 }
 
 /// How many of each verdict there are.
@@ -249,7 +269,7 @@ impl Tried {
             self.attributes.cqe.to_string(),
             self.of_run(|run| run.cqe.to_string()),
             self.trips(),
-            self.of_run(|run| run.compressed.to_string()),
+            self.of_run(|run| run.compressed.map_or("?".into(), |n| n.to_string())),
             self.result(),
         ]
     }
@@ -282,20 +302,26 @@ impl Tried {
 
 #[cfg(test)]
 mod tests {
+    use mlx5_model::ModelConfig;
+
     use super::*;
+    use crate::rig::ModelRig;
 
     /// A device whose sessions have one completion at most.
     #[test]
     fn a_queue_that_is_accepted_and_never_compresses_does_not_count_as_clean() {
+        let compressed = |cqe| Attributes { cqe, compress: Some(Compress::Hash.bit().bits()), ..Attributes::default() };
+        let attempt = |config: ModelConfig, cqe| {
+            let rig = ModelRig::new(config);
+            let device = rig.open(rig.default_config()).unwrap();
+            attempt(&rig, &device, &compressed(cqe))
+        };
         let mut config = ModelConfig::default();
         config.caps.cqe_compression_max_num = 1;
-        let compressed = |cqe| Attributes { cqe, compress: Some(Compress::Hash.bit().bits()), ..Attributes::default() };
-        let verdict = attempt(&config, &compressed(100));
+        let verdict = attempt(config.clone(), 100);
         assert!(matches!(&verdict, Verdict::Failed(why) if why == "not one completion was compressed"));
-        let alone = attempt(&config, &compressed(1));
+        let alone = attempt(config, 1);
         assert!(matches!(alone, Verdict::Clean(_)), "a message alone in flight has nothing to be compressed with");
-        assert!(
-            matches!(attempt(&ModelConfig::default(), &compressed(100)), Verdict::Clean(run) if run.compressed > 0)
-        );
+        assert!(matches!(attempt(ModelConfig::default(), 100), Verdict::Clean(run) if run.compressed > Some(0)));
     }
 }

@@ -7,11 +7,12 @@ mod report;
 use std::io::Write;
 
 use clap::Args;
-use mlx5::{Device, DeviceConfig, Error, ParentDomain, ParentDomainInitAttr, ibv};
-use mlx5_model::{Model, ModelConfig};
+use mlx5::{Device, Error, ParentDomain, ParentDomainInitAttr, ibv};
 
 use crate::cli::{Failure, print_json};
 use crate::options;
+use crate::rig::DeviceArgs;
+use crate::traffic;
 pub(crate) use attr::{Attributes, with_errno};
 pub(crate) use report::Kind;
 use report::{Created, Report};
@@ -19,11 +20,11 @@ use report::{Created, Report};
 #[derive(Debug, Args)]
 pub(crate) struct CqArgs {
     #[command(flatten)]
-    pub(crate) device: crate::cli::DeviceArgs,
+    pub(crate) device: DeviceArgs,
     /// Every combination of size, padding, format, layout and some numbers of entries, each with real traffic, as a table
     #[arg(long, conflicts_with = "attributes")]
     all: bool,
-    /// Capabilities that the device does not have
+    /// Capabilities that the model does not have
     #[arg(long, value_name = "CAP,...", value_delimiter = ',', value_parser = options::capabilities())]
     without: Vec<String>,
     #[command(flatten)]
@@ -32,31 +33,24 @@ pub(crate) struct CqArgs {
 
 /// Creates one completion queue, or all kinds of them, and prints what came of it.
 pub(crate) fn run(args: &CqArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let config = options::model_without(&args.without, 0);
+    let rig =
+        &*args.device.rig(options::model_without(&args.without, 0), &[("--without", !args.without.is_empty())])?;
     if args.all {
-        return all::run(&config, json, out);
+        return all::run(rig, json, out);
     }
-    let report = on_device(config, |device| create(device, &args.attributes))?;
+    let device = rig.open(rig.default_config())?;
+    let report = create(&device, &args.attributes);
+    traffic::close(rig, device).map_err(Failure::Job)?;
+    if let Some(violation) = rig.violations().first() {
+        return Err(Failure::Job(format!("the driver broke a rule of the hardware: {violation}")));
+    }
     if json {
-        print_json(&report.object(&args.attributes), out)?;
+        print_json(&report.object(&rig.name(), &args.attributes), out)?;
     } else {
-        writeln!(out, "Software model of a ConnectX-5 function, no card.")?;
+        writeln!(out, "{}.", rig.title())?;
         report.text(&args.attributes, out)?;
     }
     report.refusal().map_or(Ok(()), |why| Err(Failure::Job(format!("the completion queue was not created: {why}"))))
-}
-
-/// Opens a model, does something with it, and closes it; what was done has to leave no trace.
-fn on_device<T>(config: ModelConfig, job: impl FnOnce(&Device) -> T) -> Result<T, Failure> {
-    let model = Model::new(config);
-    let device = ibv::open_device(model.clone(), model.clone(), DeviceConfig::default())
-        .map_err(|e| Failure::Job(format!("the device did not come up: {e}")))?;
-    let done = job(&device);
-    ibv::close_device(device).map_err(|e| Failure::Job(format!("closing the device failed: {e}")))?;
-    match model.violations().first() {
-        Some(violation) => Err(Failure::Job(format!("the driver broke a rule of the hardware: {violation}"))),
-        None => Ok(done),
-    }
 }
 
 /// Creates a completion queue, asks for all about it, and destroys it.

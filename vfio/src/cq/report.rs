@@ -169,10 +169,10 @@ impl Report {
     }
 
     /// For programs.
-    pub(super) fn object(&self, asked: &Attributes) -> Value {
+    pub(super) fn object(&self, device: &str, asked: &Attributes) -> Value {
         let error = self.0.as_ref().err();
         let mut object = json!({
-            "device": "software model",
+            "device": device,
             "asked": asked.object(),
             "errno": error.map_or(0, |e| e.errno()),
             "errno_name": error.and_then(|e| errno_name(e.errno())),

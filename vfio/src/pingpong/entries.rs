@@ -26,7 +26,7 @@ pub(super) struct EntryArgs {
     /// Let the device put messages of up to 32 bytes, 64 in entries of 128, into the completion (scatter to CQE)
     #[arg(long)]
     pub(super) inline_cqe: bool,
-    /// Capabilities that the device does not have
+    /// Capabilities that the model does not have
     #[arg(long, value_name = "CAP,...", value_delimiter = ',', value_parser = options::capabilities())]
     without: Vec<String>,
 }
@@ -38,6 +38,11 @@ impl EntryArgs {
             return Err(Failure::Usage("--pad: only entries of 128 bytes can be padded, pass --cqe-size 128".into()));
         }
         Ok(())
+    }
+
+    /// Whether capabilities are to be missing, which only a model's can.
+    pub(super) fn without_any(&self) -> bool {
+        !self.without.is_empty()
     }
 
     /// The model that the queues are created on.

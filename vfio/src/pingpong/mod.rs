@@ -8,19 +8,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{Args, ValueEnum};
 use mlx5::device::CommandTrace;
-use mlx5::{Cq, Device, DeviceConfig, ibv};
+use mlx5::{Cq, Device, ibv};
 use mlx5_model::{CompletionCounts, DataFault, EventPace, Model};
 
 use crate::cli::{Failure, print_json};
 use crate::cq::{Kind, with_errno};
 use crate::progress::Progress;
+use crate::rig::{DeviceArgs, Rig};
 use crate::traffic::{self, Plan, Ran, Transport};
 use entries::EntryArgs;
+use report::Report;
 
 #[derive(Debug, Args)]
 pub(crate) struct PingpongArgs {
     #[command(flatten)]
-    pub(crate) device: crate::cli::DeviceArgs,
+    pub(crate) device: DeviceArgs,
     /// Round trips
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     iters: u64,
@@ -41,7 +43,8 @@ pub(crate) struct PingpongArgs {
     srq: bool,
     #[command(flatten)]
     entries: EntryArgs,
-    /// Sleep until a completion comes (both completion queues on one channel) instead of polling all the time; implies --thread
+    /// Sleep until a completion comes (both completion queues on one channel) instead of polling all the
+    /// time; with --model implies --thread
     #[arg(long)]
     events: bool,
     /// Microseconds that the model takes from a completion to its event [default: 50]
@@ -121,32 +124,46 @@ struct Outcome {
     cqe: u32,
     kind: Option<Kind>,
     ran: Ran,
-    counts: CompletionCounts,
+    /// How completions were written, which only a model tells.
+    counts: Option<CompletionCounts>,
 }
 
 /// Runs the round trips and prints what they came to.
 pub(crate) fn run(args: &PingpongArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     args.check()?;
+    let rig = &*args.device.rig(args.entries.config(args.seed), &args.only_models())?;
     if !json {
-        writeln!(out, "Software model of a ConnectX-5 function, no card: the times below are not a card's.")?;
+        let times = if rig.model().is_some() { ": the times below are not a card's" } else { "" };
+        writeln!(out, "{}{times}.", rig.title())?;
         out.flush()?;
     }
-    let model = Model::new(args.entries.config(args.seed));
     let trace = Trace::default();
-    let outcome = measure(args, &model, &trace, json)?;
+    let outcome = measure(args, rig, &trace, json)?;
     let trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
-    let violations: Vec<String> = model.violations().iter().map(ToString::to_string).collect();
+    let violations = rig.violations();
     let error = verdict(args, &outcome, violations.len());
+    let report = Report { args, rig, outcome: &outcome, trace: &trace, violations: &violations };
     if json {
-        print_json(&report::object(args, &outcome, &trace, &violations, error.as_deref()), out)?;
+        print_json(&report.object(error.as_deref()), out)?;
     } else {
-        report::text(args, &outcome, &trace, &violations, out)?;
+        report.text(out)?;
         writeln!(out, "  result      {}", if error.is_none() { "passed" } else { "FAILED" })?;
     }
     error.map_or(Ok(()), |e| Err(Failure::Job(e)))
 }
 
 impl PingpongArgs {
+    /// The options that only a model has, and whether they were given.
+    fn only_models(&self) -> [(&'static str, bool); 4] {
+        [
+            ("--fault", self.fault.is_some()),
+            ("--without", self.entries.without_any()),
+            ("--event-delay", self.event_delay.is_some()),
+            ("--thread", self.thread),
+        ]
+    }
+
+    /// A model runs by itself.
     fn threaded(&self) -> bool {
         self.thread || self.events
     }
@@ -163,7 +180,6 @@ impl PingpongArgs {
             scatter_to_cqe: self.entries.inline_cqe,
             transport: self.transport,
             shared: self.srq,
-            threaded: self.threaded(),
         }
     }
 
@@ -209,23 +225,24 @@ impl PingpongArgs {
     }
 }
 
-/// Brings the model up, runs, tears down.
-fn measure(args: &PingpongArgs, model: &Model, trace: &Trace, json: bool) -> Result<Outcome, Failure> {
+/// Brings the device up, runs, tears down.
+fn measure(args: &PingpongArgs, rig: &dyn Rig, trace: &Trace, json: bool) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
-    let mut config = DeviceConfig::default();
-    if args.events {
+    let mut config = rig.default_config();
+    if args.events && args.device.any_vectors() && rig.model().is_some() {
         (config.completion_vectors, config.interrupts) = VECTORS;
     }
     let commands = trace.clone();
     config.trace = Some(Arc::new(move |command| {
         commands.lock().unwrap_or_else(PoisonError::into_inner).push(*command);
     }));
-    let device = match ibv::open_device(model.clone(), model.clone(), config) {
+    let device = match rig.open(config) {
         Ok(device) => device,
-        Err(e) => {
-            outcome.ran.failure = Some(format!("the device did not come up: {e}"));
+        Err(Failure::NoDevice { why, .. }) => {
+            outcome.ran.failure = Some(why);
             return Ok(outcome);
         }
+        Err(other) => return Err(other),
     };
     let most = ibv::query_device(&device).max_cqe;
     if args.cqe > most {
@@ -236,20 +253,20 @@ fn measure(args: &PingpongArgs, model: &Model, trace: &Trace, json: bool) -> Res
     }
     let (major, minor, sub) = device.info().firmware;
     outcome.firmware = format!("{major}.{minor}.{sub:04}");
-    trips(args, model, &device, &mut outcome, json);
-    outcome.counts = model.completions();
-    if let Err(left) = traffic::close(model, device) {
+    trips(args, rig, &device, &mut outcome, json);
+    outcome.counts = rig.completions();
+    if let Err(left) = traffic::close(rig, device) {
         outcome.ran.teardown.get_or_insert(left);
     }
     Ok(outcome)
 }
 
 /// Makes the completion queues and their channel, and runs the round trips over them.
-fn trips(args: &PingpongArgs, model: &Model, device: &Device, outcome: &mut Outcome, json: bool) {
+fn trips(args: &PingpongArgs, rig: &dyn Rig, device: &Device, outcome: &mut Outcome, json: bool) {
     let channel = args.events.then(|| {
-        let ns = 1000 * args.event_delay.unwrap_or(EVENT_DELAY);
-        let pace = EventPace { event_ns: (ns, ns), ..EventPace::default() };
-        model.event_queues().iter().for_each(|queue| _ = model.set_event_pace(queue.eqn, pace));
+        if let Some(model) = rig.model() {
+            set_event_delay(model, args.event_delay.unwrap_or(EVENT_DELAY));
+        }
         ibv::create_comp_channel(device)
     });
     let cqs: [Cq; 2] = match args.entries.create(device, channel.as_ref(), args.cqe, args.transport) {
@@ -262,22 +279,27 @@ fn trips(args: &PingpongArgs, model: &Model, device: &Device, outcome: &mut Outc
     let [a, _] = &cqs;
     outcome.cqe = a.cqe();
     outcome.kind = a.query().ok().map(|context| Kind::of(&context));
-    if let Some(fault) = args.fault {
+    if let Some((fault, model)) = args.fault.zip(rig.model()) {
         fault.inject(model, args);
     }
-    // The model runs on its own until this is dropped.
-    let _thread = match args.threaded().then(|| model.spawn()).transpose() {
-        Ok(thread) => thread,
-        Err(e) => {
-            outcome.ran.failure = Some(format!("no thread for the model: {e}"));
-            return;
-        }
-    };
+    if args.threaded()
+        && let Err(why) = rig.run_by_itself()
+    {
+        outcome.ran.failure = Some(why);
+        return;
+    }
     let progress = &mut Progress::new(args.iters, !json);
-    outcome.ran = traffic::run(model, device, channel.as_ref(), cqs, &args.plan(), progress);
+    outcome.ran = traffic::run(rig, device, channel.as_ref(), cqs, &args.plan(), progress);
+    rig.stand_still();
     if let Some(Err(left)) = channel.map(ibv::destroy_comp_channel) {
         outcome.ran.teardown.get_or_insert(format!("the completion channel was not destroyed: {}", left.error));
     }
+}
+
+/// Lets so many microseconds pass from each completion to its event.
+fn set_event_delay(model: &Model, us: u64) {
+    let pace = EventPace { event_ns: (1000 * us, 1000 * us), ..EventPace::default() };
+    model.event_queues().iter().for_each(|queue| _ = model.set_event_pace(queue.eqn, pace));
 }
 
 /// Why the run counts as failed, if it does.
@@ -298,7 +320,14 @@ fn verdict(args: &PingpongArgs, outcome: &Outcome, violations: usize) -> Option<
     }
     let alone = args.iters.min(ran.in_flight.into()) == 1;
     let hint = if alone { "; with one message in flight it may not: use larger --iters, --cqe or --depth" } else { "" };
-    let counts = &outcome.counts;
+    if let Some(why) = outcome.counts.and_then(|counts| never_did(args, outcome, counts, hint)) {
+        return Some(why);
+    }
+    args.fault.map(|fault| format!("fault {} did not show{hint}", fault.name()))
+}
+
+/// What was asked for and was never seen, by the counts of a model.
+fn never_did(args: &PingpongArgs, outcome: &Outcome, counts: CompletionCounts, hint: &str) -> Option<String> {
     if args.entries.compress.is_some() && counts.compressed == 0 {
         return Some(format!(
             "compression was asked for, and none of {} completions came compressed{hint}",
@@ -314,7 +343,7 @@ fn verdict(args: &PingpongArgs, outcome: &Outcome, violations: usize) -> Option<
         };
         return Some(format!("data in completions was asked for, and none of {all} has any: {why}"));
     }
-    args.fault.map(|fault| format!("fault {} did not show{hint}", fault.name()))
+    None
 }
 
 #[cfg(test)]
@@ -358,7 +387,7 @@ mod tests {
     fn a_run_that_never_did_what_was_asked_for_fails() {
         let good = |compressed, inlined| Outcome {
             ran: Ran { verified: 10, in_flight: 4, ..Ran::default() },
-            counts: CompletionCounts { written: 40, compressed, inlined, ..CompletionCounts::default() },
+            counts: Some(CompletionCounts { written: 40, compressed, inlined, ..CompletionCounts::default() }),
             ..Outcome::default()
         };
         let mut compress = args(None);

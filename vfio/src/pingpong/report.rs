@@ -9,115 +9,138 @@ use serde_json::{Value, json};
 use super::{Fault, Outcome, PingpongArgs};
 use crate::cli::Failure;
 use crate::decode::table;
+use crate::rig::Rig;
 use crate::traffic::{Ran, Waiting};
 
 /// Most lost messages that are named.
 const LISTED: usize = 8;
 
-pub(super) fn object(
-    args: &PingpongArgs,
-    o: &Outcome,
-    trace: &[CommandTrace],
-    violations: &[String],
-    error: Option<&str>,
-) -> Value {
-    let ran = &o.ran;
-    let mut object = json!({
-        "device": "software model; its times are not a card's",
-        "firmware": o.firmware,
-        "iters": args.iters,
-        "size": args.size,
-        "seed": args.seed,
-        "transport": args.transport.name(),
-        "srq": args.srq,
-        "verified": ran.verified,
-        "messages": ran.sent,
-        "lost": ran.lost.len(),
-        "lost_list": ran.lost.iter().take(LISTED).map(ToString::to_string).collect::<Vec<_>>(),
-        "violations": violations.len(),
-        "violation_list": violations,
-        "commands": trace.len(),
-        "cq": { "cqe": o.cqe },
-        "completions": o.counts.written,
-        "compressed": o.counts.compressed,
-        "sessions": o.counts.sessions,
-        "inlined": o.counts.inlined,
-        "in_flight": ran.in_flight,
-        "threaded": args.threaded(),
-        "waiting": waiting_object(args, &ran.waiting),
-        "latency": ran.latency.object(),
-        "elapsed_ns": ran.elapsed.as_nanos() as u64,
-        "teardown": ran.teardown.as_deref().unwrap_or("clean"),
-        "fault": args.fault.map(Fault::name),
-        "error": error,
-    });
-    if let Some(kind) = o.kind {
-        kind.put(&mut object["cq"]);
-    }
-    if args.trace {
-        let rows = trace.iter().map(|c| json!({ "name": name(c), "status": status(c), "ns": c.duration }));
-        object["trace"] = rows.collect();
-    }
-    object
+/// A run and what it came to.
+pub(super) struct Report<'a> {
+    pub(super) args: &'a PingpongArgs,
+    pub(super) rig: &'a dyn Rig,
+    pub(super) outcome: &'a Outcome,
+    pub(super) trace: &'a [CommandTrace],
+    pub(super) violations: &'a [String],
 }
 
-pub(super) fn text(
-    args: &PingpongArgs,
-    o: &Outcome,
-    trace: &[CommandTrace],
-    violations: &[String],
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    if args.trace {
-        let rows = trace.iter().map(|c| [name(c), status(c), time_of(Duration::from_nanos(c.duration))]);
-        writeln!(out, "\n{}\n", table(["command", "status", "model time"], rows))?;
+impl Report<'_> {
+    /// For programs. What only a model tells is null for a function.
+    pub(super) fn object(&self, error: Option<&str>) -> Value {
+        let (args, o, ran, counts) = (self.args, self.outcome, &self.outcome.ran, self.outcome.counts);
+        let judged = self.rig.model().is_some();
+        let times = if judged { "; its times are not a card's" } else { "" };
+        let mut object = json!({
+            "device": format!("{}{times}", self.rig.name()),
+            "firmware": o.firmware,
+            "iters": args.iters,
+            "size": args.size,
+            "seed": args.seed,
+            "transport": args.transport.name(),
+            "srq": args.srq,
+            "verified": ran.verified,
+            "messages": ran.sent,
+            "lost": ran.lost.len(),
+            "lost_list": ran.lost.iter().take(LISTED).map(ToString::to_string).collect::<Vec<_>>(),
+            "violations": judged.then_some(self.violations.len()),
+            "violation_list": judged.then_some(self.violations),
+            "commands": self.trace.len(),
+            "cq": { "cqe": o.cqe },
+            "completions": counts.map_or(ran.completions, |counts| counts.written),
+            "compressed": counts.map(|counts| counts.compressed),
+            "sessions": counts.map(|counts| counts.sessions),
+            "inlined": counts.map(|counts| counts.inlined),
+            "in_flight": ran.in_flight,
+            "threaded": args.threaded(),
+            "waiting": waiting_object(args, &ran.waiting),
+            "latency": ran.latency.object(),
+            "elapsed_ns": ran.elapsed.as_nanos() as u64,
+            "teardown": ran.teardown.as_deref().unwrap_or("clean"),
+            "fault": args.fault.map(Fault::name),
+            "error": error,
+        });
+        if let Some(kind) = o.kind {
+            kind.put(&mut object["cq"]);
+        }
+        if args.trace {
+            let rows = self.trace.iter().map(|c| json!({ "name": name(c), "status": status(c), "ns": c.duration }));
+            object["trace"] = rows.collect();
+        }
+        object
     }
-    let (ran, counts) = (&o.ran, &o.counts);
-    let time = match ran.elapsed.checked_div(ran.verified.try_into().unwrap_or(u32::MAX)) {
-        Some(each) => format!("{}, {} a round trip", time_of(ran.elapsed), time_of(each)),
-        None => time_of(ran.elapsed),
-    };
-    let teardown = ran.teardown.as_deref().unwrap_or("clean, all memory given back");
-    let mut written = format!("{} completions", counts.written);
-    if counts.compressed != 0 || args.entries.compress.is_some() {
-        written += &format!(", {} of them compressed, in {} sessions", counts.compressed, counts.sessions);
+
+    /// For people.
+    pub(super) fn text(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        if self.args.trace {
+            let rows = self.trace.iter().map(|c| [name(c), status(c), time_of(Duration::from_nanos(c.duration))]);
+            let time = if self.rig.model().is_some() { "model time" } else { "time" };
+            writeln!(out, "\n{}\n", table(["command", "status", time], rows))?;
+        }
+        let rows = self.rows();
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, value) in rows {
+            writeln!(out, "  {name:width$}  {value}")?;
+        }
+        for violation in self.violations {
+            writeln!(out, "  violation: {violation}")?;
+        }
+        latency(&self.outcome.ran, out)
     }
-    if counts.inlined != 0 || args.entries.inline_cqe {
-        written += &format!(", {} with data in the entry", counts.inlined);
+
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let (args, o, ran) = (self.args, self.outcome, &self.outcome.ran);
+        let time = match ran.elapsed.checked_div(ran.verified.try_into().unwrap_or(u32::MAX)) {
+            Some(each) => format!("{}, {} a round trip", time_of(ran.elapsed), time_of(each)),
+            None => time_of(ran.elapsed),
+        };
+        let mut rows = vec![("firmware", o.firmware.clone())];
+        if let Some(kind) = o.kind {
+            let shared = if args.srq { " with one shared receive queue" } else { "" };
+            let cqs = counted(o.cqe, "entry", "entries");
+            rows.push(("queues", format!("2 {} queue pairs{shared}, 2 CQs of {cqs}", args.transport.name())));
+            rows.push(("entries", kind.words()));
+        }
+        let size = counted(args.size, "byte", "bytes");
+        rows.extend([
+            ("messages", format!("{size}, {} in flight, seed {}", ran.in_flight, args.seed)),
+            (
+                "verified",
+                format!("{} of {} round trips, compared byte for byte at both ends", ran.verified, args.iters),
+            ),
+        ]);
+        if !args.transport.is_reliable() {
+            rows.push(("lost", lost(ran)));
+        }
+        rows.extend([
+            ("written", self.written()),
+            ("waiting", waiting(args, &ran.waiting)),
+            ("time", time),
+            ("commands", self.trace.len().to_string()),
+        ]);
+        if self.rig.model().is_some() {
+            rows.push(("violations", self.violations.len().to_string()));
+        }
+        rows.push(("teardown", ran.teardown.clone().unwrap_or("clean, all memory given back".into())));
+        rows
     }
-    let mut rows = vec![("firmware", o.firmware.clone())];
-    if let Some(kind) = o.kind {
-        let shared = if args.srq { " with one shared receive queue" } else { "" };
-        let cqs = counted(o.cqe, "entry", "entries");
-        rows.push(("queues", format!("2 {} queue pairs{shared}, 2 CQs of {cqs}", args.transport.name())));
-        rows.push(("entries", kind.words()));
+
+    /// How many completions there were; a model tells how it wrote them too.
+    fn written(&self) -> String {
+        let entries = &self.args.entries;
+        let Some(counts) = self.outcome.counts else {
+            let hidden =
+                if entries.compress.is_some() { "; a card does not tell how many of them it compressed" } else { "" };
+            return format!("{} completions{hidden}", self.outcome.ran.completions);
+        };
+        let mut written = format!("{} completions", counts.written);
+        if counts.compressed != 0 || entries.compress.is_some() {
+            written += &format!(", {} of them compressed, in {} sessions", counts.compressed, counts.sessions);
+        }
+        if counts.inlined != 0 || entries.inline_cqe {
+            written += &format!(", {} with data in the entry", counts.inlined);
+        }
+        written
     }
-    rows.extend([
-        (
-            "messages",
-            format!("{}, {} in flight, seed {}", counted(args.size, "byte", "bytes"), ran.in_flight, args.seed),
-        ),
-        ("verified", format!("{} of {} round trips, compared byte for byte at both ends", ran.verified, args.iters)),
-    ]);
-    if !args.transport.is_reliable() {
-        rows.push(("lost", lost(ran)));
-    }
-    rows.extend([
-        ("written", written),
-        ("waiting", waiting(args, &ran.waiting)),
-        ("time", time),
-        ("commands", trace.len().to_string()),
-        ("violations", violations.len().to_string()),
-        ("teardown", teardown.to_string()),
-    ]);
-    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    for (name, value) in rows {
-        writeln!(out, "  {name:width$}  {value}")?;
-    }
-    for violation in violations {
-        writeln!(out, "  violation: {violation}")?;
-    }
-    latency(ran, out)
 }
 
 /// Which messages did not arrive.

@@ -12,6 +12,8 @@ pub struct Events<'a> {
     device: &'a Device,
     channel: &'a CompChannel,
     begun: bool,
+    /// Requests for an event.
+    pub arms: u64,
     /// Events taken.
     pub taken: u64,
 }
@@ -19,7 +21,7 @@ pub struct Events<'a> {
 impl<'a> Events<'a> {
     /// Nothing is armed yet.
     pub fn new(device: &'a Device, channel: &'a CompChannel) -> Self {
-        Self { device, channel, begun: false, taken: 0 }
+        Self { device, channel, begun: false, arms: 0, taken: 0 }
     }
 
     /// Sleeps until one of the queues has something, for `longest` at most, and arms it again; the first time it only arms both.
@@ -27,6 +29,7 @@ impl<'a> Events<'a> {
     pub fn next(&mut self, ends: &mut [End; 2], longest: Duration) -> Result<(), Error> {
         if !self.begun {
             self.begun = true;
+            self.arms += ends.len() as u64;
             return ends.iter_mut().try_for_each(|end| ibv::req_notify_cq(&mut end.cq, false));
         }
         let deadline = self.device.now().saturating_add(longest.as_nanos() as u64);
@@ -37,6 +40,7 @@ impl<'a> Events<'a> {
         self.taken += 1;
         let Some(end) = ends.iter_mut().find(|end| end.cq.cqn() == event.cqn) else { return Ok(()) };
         ibv::ack_cq_events(&end.cq, 1)?;
+        self.arms += 1;
         ibv::req_notify_cq(&mut end.cq, false)
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use mlx5::{Error, PollError, PostError, WcStatus};
 
 use super::check::Lack;
+use crate::stop::Stopped;
 
 /// Why the round trips ended early. Iterations, bytes and wr_ids count from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,10 @@ pub enum Failure {
     Status { end: &'static str, queue: Queue, wr_id: u64, status: WcStatus, vendor_err: u32 },
     /// A completion says something that is not so, or has not what was asked for.
     Field { end: &'static str, queue: Queue, wr_id: u64, field: String },
+    /// The device has failed, or is gone: no completion can come.
+    Lost(mlx5::Failure),
+    /// The user has had enough.
+    Stopped(Stopped),
     /// The library refused something.
     Driver(Error),
     /// A work request was not accepted.
@@ -79,6 +84,8 @@ impl fmt::Display for Failure {
             Self::Field { end, queue, wr_id, field } => {
                 write!(f, "the completion of {end}'s {queue} with wr_id {wr_id} is wrong: {field}")
             }
+            Self::Lost(why) => write!(f, "the device was lost: {why}"),
+            Self::Stopped(signal) => signal.fmt(f),
             Self::Driver(e) => e.fmt(f),
             Self::Post(e) => e.fmt(f),
             Self::Poll(e) => e.fmt(f),

@@ -16,10 +16,10 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use mlx5::{CompChannel, Cq, Device, ibv};
-use mlx5_model::Model;
 
 use crate::latency::Latency;
 use crate::progress::Progress;
+use crate::rig::Rig;
 use events::Events;
 use link::Link;
 pub(crate) use plan::{Plan, Transport};
@@ -69,6 +69,8 @@ pub(crate) struct Ran {
     pub(crate) sent: u64,
     /// Those that were lost on the way.
     pub(crate) lost: Vec<Lost>,
+    /// Completions that were taken, at both ends.
+    pub(crate) completions: u64,
     /// How long each message took, from the call that posted its send to the poll that told of its receive.
     pub(crate) latency: Latency,
     /// What waiting took.
@@ -84,7 +86,7 @@ pub(crate) struct Ran {
 /// Connects two ends, one over each completion queue, runs round trips between them, and takes everything down. With the
 /// channel of the completion queues it sleeps instead of polling all the time.
 pub(crate) fn run(
-    model: &Model,
+    rig: &dyn Rig,
     device: &Device,
     channel: Option<&CompChannel>,
     cqs: [Cq; 2],
@@ -100,13 +102,14 @@ pub(crate) fn run(
         }
     };
     ran.in_flight = link.depth;
-    let (calls, interrupts, start) = (model.calls(), model.interrupts(), Instant::now());
+    let (waits, start) = (rig.waits(), Instant::now());
     let events = channel.map(|channel| Events::new(device, channel));
-    let result = Rounds::new(&mut link, model, plan, events, &mut ran).run(|done| progress.set(done));
+    let result = Rounds::new(&mut link, device, rig, plan, events, &mut ran).run(|done| progress.set(done));
     ran.elapsed = start.elapsed();
-    let calls = model.calls().since(&calls);
-    (ran.waiting.arms, ran.waiting.sleeps) = (calls.cq_arms, calls.waits);
-    ran.waiting.interrupts = model.interrupts() - interrupts;
+    let waits = rig.waits().since(waits);
+    (ran.waiting.interrupts, ran.waiting.sleeps) = (waits.interrupts, waits.sleeps);
+    // A model knows better what has reached it.
+    ran.waiting.arms = waits.arms.unwrap_or(ran.waiting.arms);
     ran.failure = result.err().map(|e| e.to_string());
     if let Err(e) = link.close() {
         ran.teardown = Some(format!("taking the connection down failed: {e}"));
@@ -115,13 +118,10 @@ pub(crate) fn run(
 }
 
 /// Closes a device; says what was left behind, if anything was.
-pub(crate) fn close(model: &Model, device: Device) -> Result<(), String> {
+pub(crate) fn close(rig: &dyn Rig, device: Device) -> Result<(), String> {
     if let Err(e) = ibv::close_device(device) {
         let leaked: Vec<&str> = e.object.leaked().iter().map(|l| l.what).collect();
         return Err(format!("closing the device failed: {e}; memory kept: {leaked:?}"));
     }
-    match model.dma_outstanding() {
-        (0, _) => Ok(()),
-        (ranges, bytes) => Err(format!("{ranges} ranges of memory ({bytes} bytes) were not given back")),
-    }
+    rig.left().map_or(Ok(()), Err)
 }

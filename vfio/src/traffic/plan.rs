@@ -33,8 +33,6 @@ pub struct Plan {
     pub transport: Transport,
     /// Both ends take their receives from one shared receive queue.
     pub shared: bool,
-    /// The model runs on a thread of its own.
-    pub threaded: bool,
 }
 
 impl Plan {

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use mlx5::{PostError, SendFlags, SendWr, Sge, WcFlags, WrOpcode, ibv};
-use mlx5_model::Model;
+use mlx5::{Device, PostError, SendFlags, SendWr, Sge, WcFlags, WrOpcode, ibv};
 
 use super::check::{Lack, Progress};
 use super::connect::Peer;
@@ -15,11 +14,14 @@ use super::payload::{Message, payload};
 use super::plan::{INLINE, Plan};
 use super::wait::Wait;
 use super::{Lost, Ran};
+use crate::rig::Rig;
+use crate::stop;
 
 /// Runs the round trips.
 pub struct Rounds<'a> {
     link: &'a mut Link,
-    model: &'a Model,
+    device: &'a Device,
+    rig: &'a dyn Rig,
     plan: Plan,
     progress: [Progress; 2],
     /// How to sleep, instead of polling all the time.
@@ -33,7 +35,8 @@ impl<'a> Rounds<'a> {
     /// The round trips of a plan over a link; `ran` gets what they come to.
     pub fn new(
         link: &'a mut Link,
-        model: &'a Model,
+        device: &'a Device,
+        rig: &'a dyn Rig,
         plan: &Plan,
         events: Option<Events<'a>>,
         ran: &'a mut Ran,
@@ -43,13 +46,14 @@ impl<'a> Rounds<'a> {
         let [at_a, at_b] = [a.qp.qp_num(), b.qp.qp_num()];
         let a = Progress::new(a.name, *plan, [at_a, at_b], WcFlags::all());
         let b = Progress::new(b.name, *plan, [at_b, at_a], b.cq.wc_flags());
-        Self { model, plan: *plan, progress: [a, b], link, events, in_vain: None, ran }
+        Self { device, rig, plan: *plan, progress: [a, b], link, events, in_vain: None, ran }
     }
 
     /// Runs them, telling `progress` how many are done.
     pub fn run(&mut self, mut progress: impl FnMut(u64)) -> Result<(), Failure> {
         let (mut first, iters) = (0, self.plan.iters);
         while first < iters {
+            stop::check().map_err(Failure::Stopped)?;
             let next = iters.min(first + u64::from(self.link.depth));
             let burst = (first..next).map(|i| (i, payload(self.plan.seed, i, self.plan.len(i) as usize)));
             let there = self.transfer([A, B], burst.collect())?;
@@ -85,15 +89,15 @@ impl<'a> Rounds<'a> {
     /// Waits and polls until all messages have arrived, and were sent. Of an unreliable transport those that have not come in
     /// time are lost.
     fn wait(&mut self, from: usize, to: usize, messages: &[Message]) -> Result<(), Failure> {
-        let mut wait = Wait::new(self.model, self.plan.threaded);
+        let mut wait = Wait::new(self.rig);
         while let Some(lack) = self.lacks(from, to, messages.len()) {
             if let Some(events) = &mut self.events {
-                events.next(&mut self.link.ends, wait.longest())?;
-                self.ran.waiting.events = events.taken;
+                events.next(&mut self.link.ends, wait.longest_sleep())?;
+                (self.ran.waiting.arms, self.ran.waiting.events) = (events.arms, events.taken);
             }
             if self.drain()? != 0 {
-                wait = Wait::new(self.model, self.plan.threaded);
-            } else if wait.is_over() {
+                wait = Wait::new(self.rig);
+            } else if wait.is_over(self.device)? {
                 let missing = Failure::Missing { lack, waited: wait.longest(), clock: wait.clock() };
                 return if self.is_lost(to, &lack, messages)? { Ok(()) } else { Err(missing) };
             } else if self.events.is_none() {
@@ -130,6 +134,7 @@ impl<'a> Rounds<'a> {
         let [at_a, at_b] = &mut self.progress;
         let at_a = drain(&mut a.cq, at_a, &mut receives[a.receives].outstanding)?;
         let at_b = drain_lazily(&mut b.cq, at_b, &mut receives[b.receives].outstanding)?;
+        self.ran.completions += (at_a + at_b) as u64;
         self.ran.waiting.polls += 2;
         self.ran.waiting.empty_polls += u64::from(at_a == 0) + u64::from(at_b == 0);
         Ok(at_a + at_b)

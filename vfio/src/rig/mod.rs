@@ -1,0 +1,104 @@
+//! What the commands of the tool run on: the software model, or a function of this machine.
+
+mod args;
+mod model;
+
+use std::time::Duration;
+
+use mlx5::{Device, DeviceConfig, Error};
+use mlx5_model::{CompletionCounts, Model};
+
+use crate::cli::Failure;
+pub(crate) use args::DeviceArgs;
+pub(crate) use model::ModelRig;
+
+/// What waiting took since the function was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// Requests for an event that reached the device, where that can be seen.
+    pub(crate) arms: Option<u64>,
+    /// Interrupts that came.
+    pub(crate) interrupts: u64,
+    /// Times that the program slept until an interrupt woke it, or it had slept for long.
+    pub(crate) sleeps: u64,
+}
+
+impl Waits {
+    /// What came after `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            arms: self.arms.zip(before.arms).map(|(now, before)| now - before),
+            interrupts: self.interrupts - before.interrupts,
+            sleeps: self.sleeps - before.sleeps,
+        }
+    }
+}
+
+/// A function to run on.
+pub(crate) trait Rig: Sync {
+    /// What it is, in words and without a full stop.
+    fn title(&self) -> String;
+
+    /// Its name in JSON (`device`).
+    fn name(&self) -> String;
+
+    /// How to open it, with as many completion vectors as it was given.
+    fn default_config(&self) -> DeviceConfig;
+
+    /// Brings it up. It can be opened again when the device has been closed.
+    ///
+    /// # Errors
+    /// `NoDevice`, in words.
+    fn open(&self, config: DeviceConfig) -> Result<Device, Failure>;
+
+    /// Lets a model run by itself from now on, as a function always does.
+    ///
+    /// # Errors
+    /// When the system has no thread to give, in words.
+    fn run_by_itself(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Lets a model run in the driver's calls again.
+    fn stand_still(&self) {}
+
+    /// Whether it runs by itself and by the clock on the wall; else it does in the driver's calls and in [`step`](Self::step).
+    fn own_time(&self) -> bool;
+
+    /// Lets it run for so long, if it does not run by itself.
+    fn step(&self, time: Duration);
+
+    /// The longest time that a completion may take, in its own time.
+    fn patience(&self) -> Duration;
+
+    /// What waiting took so far.
+    fn waits(&self) -> Waits;
+
+    /// How completions were written, which only a model tells.
+    fn completions(&self) -> Option<CompletionCounts> {
+        self.model().map(Model::completions)
+    }
+
+    /// The rules of the hardware that the driver broke. Only a model judges.
+    fn violations(&self) -> Vec<String> {
+        self.model().map_or(Vec::new(), |model| model.violations().iter().map(ToString::to_string).collect())
+    }
+
+    /// What was not given back, once the device has been closed.
+    fn left(&self) -> Option<String>;
+
+    /// The model, for what only a model can do.
+    fn model(&self) -> Option<&Model> {
+        None
+    }
+}
+
+/// Why there is nothing to work with.
+fn did_not_come_up(device: String, error: Error) -> Failure {
+    Failure::NoDevice { device, why: format!("the device did not come up: {error}") }
+}
+
+/// What was not given back, in words.
+fn not_given_back(ranges: u64, bytes: u64) -> Option<String> {
+    (ranges != 0).then(|| format!("{ranges} ranges of memory ({bytes} bytes) were not given back"))
+}

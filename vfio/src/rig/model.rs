@@ -1,0 +1,96 @@
+//! The software model.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mlx5::{Device, DeviceConfig, ibv};
+use mlx5_model::{Model, ModelConfig, ModelThread};
+
+use super::{Rig, Waits, did_not_come_up, not_given_back};
+use crate::cli::Failure;
+
+/// Longest wait for a completion while the model runs in the driver's calls: model time.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Longest wait while it runs on a thread of its own, where its time is that of the clock on the wall and others may have
+/// the processor.
+const PATIENCE_OF_THREAD: Duration = Duration::from_secs(5);
+
+/// The software function, in this process.
+pub(crate) struct ModelRig {
+    model: Model,
+    config: DeviceConfig,
+    thread: Mutex<Option<ModelThread>>,
+}
+
+impl ModelRig {
+    /// A function of this kind, to be opened with one completion vector.
+    pub(crate) fn new(config: ModelConfig) -> Self {
+        let device = DeviceConfig::new(config.device_id);
+        Self { model: Model::new(config), config: device, thread: Mutex::default() }
+    }
+
+    /// The same, opened as this says unless a command says otherwise.
+    pub(crate) fn with(self, config: DeviceConfig) -> Self {
+        Self { config, ..self }
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<ModelThread>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rig for ModelRig {
+    fn title(&self) -> String {
+        "Software model of a ConnectX-5 function, no card".into()
+    }
+
+    fn name(&self) -> String {
+        "software model".into()
+    }
+
+    fn default_config(&self) -> DeviceConfig {
+        self.config.clone()
+    }
+
+    fn open(&self, config: DeviceConfig) -> Result<Device, Failure> {
+        ibv::open_device(self.model.clone(), self.model.clone(), config).map_err(|e| did_not_come_up(self.name(), e))
+    }
+
+    fn run_by_itself(&self) -> Result<(), String> {
+        let thread = self.model.spawn().map_err(|e| format!("no thread for the model: {e}"))?;
+        *self.thread() = Some(thread);
+        Ok(())
+    }
+
+    fn stand_still(&self) {
+        *self.thread() = None;
+    }
+
+    fn own_time(&self) -> bool {
+        self.thread().is_some()
+    }
+
+    fn step(&self, time: Duration) {
+        if !self.own_time() {
+            self.model.step(time.as_nanos() as u64);
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        if self.own_time() { PATIENCE_OF_THREAD } else { PATIENCE }
+    }
+
+    fn waits(&self) -> Waits {
+        let calls = self.model.calls();
+        Waits { arms: Some(calls.cq_arms), interrupts: self.model.interrupts(), sleeps: calls.waits }
+    }
+
+    fn left(&self) -> Option<String> {
+        let (ranges, bytes) = self.model.dma_outstanding();
+        not_given_back(ranges as u64, bytes as u64)
+    }
+
+    fn model(&self) -> Option<&Model> {
+        Some(&self.model)
+    }
+}
