@@ -67,7 +67,7 @@ impl DeviceArgs {
         if let Some(vectors) = self.vectors {
             (how.interrupts, how.completion_vectors) = (vectors, vectors.saturating_sub(1).max(1));
         }
-        self.apply(&mut how);
+        how.timeouts.firmware_start = self.firmware_start().unwrap_or(how.timeouts.firmware_start);
         let vectors = config.vectors.max(how.interrupts);
         Ok(Box::new(ModelRig::new(ModelConfig { vectors, ..config }).with(how)))
     }
@@ -77,25 +77,24 @@ impl DeviceArgs {
         self.vectors.is_none()
     }
 
-    fn apply(&self, config: &mut DeviceConfig) {
-        if let Some(seconds) = self.firmware_wait {
-            config.timeouts.firmware_start = seconds * SECOND;
-        }
+    /// How long the firmware may take to start, in nanoseconds, if that is said.
+    fn firmware_start(&self) -> Option<u64> {
+        self.firmware_wait.map(|seconds| seconds * SECOND)
     }
 }
 
 #[cfg(target_os = "linux")]
 impl DeviceArgs {
     fn function(&self, bdf: Bdf) -> Result<Box<dyn Rig>, Failure> {
-        use crate::host::Host;
-        use crate::port::{VfioFunction, VfioOptions};
+        use super::function::VfioRig;
+        use crate::port::VfioOptions;
 
-        let options = VfioOptions { vectors: self.vectors, huge_pages: !self.no_huge_pages };
-        let why = match VfioFunction::open(&Host::default(), bdf, &options) {
-            Ok(function) => format!("{} is not driven yet", function.bdf()),
-            Err(obstacle) => obstacle.to_string(),
-        };
-        Err(Failure::NoDevice { device: bdf.to_string(), why })
+        let mut options = VfioOptions::default();
+        (options.vectors, options.huge_pages) = (self.vectors, !self.no_huge_pages);
+        match VfioRig::open(bdf, &options, self.firmware_start()) {
+            Ok(rig) => Ok(Box::new(rig)),
+            Err(obstacle) => Err(Failure::NoDevice { device: bdf.to_string(), why: obstacle.to_string() }),
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the commands of the tool run on: the software model, or a function of this machine.
 
 mod args;
+#[cfg(target_os = "linux")]
+mod function;
 mod model;
 
 use std::time::Duration;
@@ -65,7 +67,7 @@ pub(crate) trait Rig: Sync {
     /// Whether it runs by itself and by the clock on the wall; else it does in the driver's calls and in [`step`](Self::step).
     fn own_time(&self) -> bool;
 
-    /// Lets it run for so long, if it does not run by itself.
+    /// Lets it run for so long, unless it runs by itself.
     fn step(&self, time: Duration);
 
     /// The longest time that a completion may take, in its own time.

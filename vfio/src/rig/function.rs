@@ -1,0 +1,78 @@
+//! A function of this machine, through VFIO.
+
+use std::time::Duration;
+
+use mlx5::{Device, DeviceConfig};
+
+use super::{Rig, Waits, did_not_come_up, not_given_back};
+use crate::cli::Failure;
+use crate::host::{Bdf, Host, Obstacle};
+use crate::port::{VfioFunction, VfioOptions};
+
+/// Longest wait for a completion: by far longer than a message takes that has to be sent again and again, on a machine that is
+/// busy with other things.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A function that VFIO has given to this process, until this is dropped.
+pub(crate) struct VfioRig {
+    function: VfioFunction,
+    name: Option<&'static str>,
+    firmware_start: Option<u64>,
+}
+
+impl VfioRig {
+    /// Opens it; the firmware may take `firmware_start` nanoseconds to start, if that is said.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub(crate) fn open(bdf: Bdf, options: &VfioOptions, firmware_start: Option<u64>) -> Result<Self, Obstacle> {
+        let host = Host::default();
+        let function = VfioFunction::open(&host, bdf, options)?;
+        let name = host.function(bdf).ok().and_then(|function| function.name);
+        Ok(Self { function, name, firmware_start })
+    }
+}
+
+impl Rig for VfioRig {
+    fn title(&self) -> String {
+        let (bdf, name) = (self.function.bdf(), self.name.unwrap_or("unknown device"));
+        let (vendor, device) = (self.function.vendor_id(), self.function.device_id());
+        format!("{bdf}, {name} [{vendor:04x}:{device:04x}], through VFIO")
+    }
+
+    fn name(&self) -> String {
+        self.function.bdf().to_string()
+    }
+
+    fn default_config(&self) -> DeviceConfig {
+        let mut config = self.function.device_config();
+        if let Some(ns) = self.firmware_start {
+            config.timeouts.firmware_start = ns;
+        }
+        config
+    }
+
+    fn open(&self, config: DeviceConfig) -> Result<Device, Failure> {
+        self.function.open_device(config).map_err(|e| did_not_come_up(self.name(), e))
+    }
+
+    fn own_time(&self) -> bool {
+        true
+    }
+
+    fn step(&self, _time: Duration) {}
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    fn waits(&self) -> Waits {
+        let counters = self.function.counters();
+        Waits { arms: None, interrupts: counters.interrupts, sleeps: counters.sleeps }
+    }
+
+    fn left(&self) -> Option<String> {
+        let counters = self.function.counters();
+        not_given_back(counters.outstanding, counters.outstanding_bytes)
+    }
+}
