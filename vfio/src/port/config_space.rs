@@ -84,7 +84,7 @@ fn find_msix(mut dword: impl FnMut(u8) -> u32) -> Option<MsixTable> {
     let status = (dword(STATUS as u8 & !3) >> 16) as u16;
     let mut at = (dword(CAPABILITIES as u8) & 0xfc) as u8;
     for _ in 0..MOST_CAPABILITIES {
-        if status & STATUS_CAPABILITIES == 0 || at < 0x40 || at > 0xf4 {
+        if status & STATUS_CAPABILITIES == 0 || !(0x40..=0xf4).contains(&at) {
             return None;
         }
         let head = dword(at);
