@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cq::{self, CqArgs};
 use crate::decode::{self, Compress, Hints, Kind, Layout, Record};
+use crate::host_cli::{self, BindArgs, ListArgs, UnbindArgs};
 use crate::info::{self, InfoArgs};
 use crate::options::CqeSize;
 use crate::pingpong::{self, PingpongArgs};
@@ -35,6 +36,8 @@ struct Cli {
 
 const MAIN_EXAMPLES: &str = "\
 Examples:
+  mlx5 list                          the mlx5 functions of this machine
+  sudo mlx5 bind 0000:03:00.0        give one to vfio-pci; unbind gives it back
   mlx5 pingpong --model              first completions, on the software model
   mlx5 cq --model --compress hash    what a kind of completion queue is
   mlx5 info --model                  firmware, ids and capabilities
@@ -45,6 +48,15 @@ Exit codes: 0 done, 1 the job failed, 2 wrong arguments or unreadable input, 130
 
 #[derive(Debug, Subcommand)]
 enum Cmd {
+    /// The mlx5 functions of this machine, who holds them, and what is missing before they can be opened
+    #[command(after_help = host_cli::LIST_EXAMPLES)]
+    List(ListArgs),
+    /// Gives functions to vfio-pci, so that this tool can open them
+    #[command(after_help = host_cli::BIND_EXAMPLES)]
+    Bind(BindArgs),
+    /// Gives functions back to the driver that they had
+    #[command(after_help = host_cli::UNBIND_EXAMPLES)]
+    Unbind(UnbindArgs),
     /// Round trips between two queue pairs, every byte verified
     #[command(after_help = PINGPONG_EXAMPLES, override_usage = "mlx5 pingpong <BDF|--model> [OPTIONS]")]
     Pingpong(PingpongArgs),
@@ -193,6 +205,9 @@ fn report(code: u8, message: &str) -> ExitCode {
 
 fn run(cli: &Cli, out: &mut dyn Write) -> Result<(), Failure> {
     match &cli.command {
+        Cmd::List(args) => host_cli::list(args, cli.json, out),
+        Cmd::Bind(args) => host_cli::bind(args, cli.json, out),
+        Cmd::Unbind(args) => host_cli::unbind(args, cli.json, out),
         Cmd::Pingpong(args) => pingpong::run(args, cli.json, out),
         Cmd::Cq(args) => cq::run(args, cli.json, out),
         Cmd::Info(args) => info::run(args, cli.json, out),

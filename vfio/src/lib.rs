@@ -4,6 +4,7 @@ pub mod cli;
 mod cq;
 pub mod decode;
 pub mod host;
+mod host_cli;
 mod info;
 mod latency;
 mod options;

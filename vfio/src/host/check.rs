@@ -77,13 +77,20 @@ pub fn viable(group: &Group) -> Result<(), Obstacle> {
     if culprits.is_empty() { Ok(()) } else { Err(Obstacle::GroupNotViable { group: group.id, culprits }) }
 }
 
+/// [`Obstacle::Busy`] when a process that this user may see has the group of a function open. Only opening it tells for sure.
+pub fn in_use(host: &Host, function: &Function) -> Option<Obstacle> {
+    let group = function.group.as_ref()?;
+    let holders = holders(host, &group.node);
+    (!holders.is_empty()).then_some(Obstacle::Busy { bdf: function.bdf, group: group.id, holders })
+}
+
 /// [`Obstacle::Busy`] with the processes that have a group open, as far as this user may see them.
 pub fn busy(host: &Host, bdf: Bdf, group: &Group) -> Obstacle {
     Obstacle::Busy { bdf, group: group.id, holders: holders(host, &group.node) }
 }
 
 /// The processes that have a node open, as far as this user may see them: one's own, for root all.
-pub(super) fn holders(host: &Host, node: &Path) -> Vec<Process> {
+fn holders(host: &Host, node: &Path) -> Vec<Process> {
     let proc = host.path("proc");
     let opened = |pid: &u32| {
         let files = proc.join(pid.to_string()).join("fd");

@@ -1,6 +1,7 @@
 //! The machine as Linux shows it: which functions there are, who holds them, and what stands in the way of opening one.
 
 mod bdf;
+pub mod binding;
 pub mod check;
 mod function;
 mod names;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Obstacle, Process};
+use super::{Member, Obstacle, Process};
 
 /// How one gets an IOMMU.
 const IOMMU_ON: &str = "switch on VT-d, AMD-Vi or SMMU in the BIOS, and on Intel boot with intel_iommu=on";
@@ -50,10 +50,14 @@ impl Obstacle {
             Self::NoInterruptRemapping { bdf } => format!("the IOMMU does not keep the interrupts of {bdf} apart"),
             Self::NotBound { bdf, driver: None } => format!("no driver holds {bdf}"),
             Self::NotBound { bdf, driver: Some(driver) } => format!("{driver} holds {bdf}, not vfio-pci"),
-            Self::GroupNotViable { group, culprits } => format!(
-                "IOMMU group {group} is given away only as a whole, and drivers of the kernel hold {}",
-                list(culprits.iter().map(ToString::to_string))
-            ),
+            Self::GroupNotViable { group, culprits } => {
+                let them = if culprits.is_empty() {
+                    "a member".into()
+                } else {
+                    list(culprits.iter().map(ToString::to_string))
+                };
+                format!("IOMMU group {group} is given away only as a whole, and drivers of the kernel hold {them}")
+            }
             Self::Busy { bdf, group, holders } => {
                 let by =
                     if holders.is_empty() { "another process".to_string() } else { list(holders.iter().map(process)) };
@@ -103,11 +107,7 @@ impl Obstacle {
                     .into()
             }
             Self::NotBound { bdf, .. } => format!("`mlx5 bind {bdf}` gives it to vfio-pci"),
-            Self::GroupNotViable { .. } => {
-                "`mlx5 bind` those that are mlx5 functions, and write the address of each other one \
-                 to its driver's unbind file in sysfs"
-                    .into()
-            }
+            Self::GroupNotViable { culprits, .. } => take_away(culprits),
             Self::Busy { group, holders, .. } if holders.is_empty() => {
                 format!("`fuser -v /dev/vfio/{group}` as root names it; end it")
             }
@@ -145,6 +145,15 @@ fn list(names: impl Iterator<Item = String>) -> String {
 
 fn process(process: &Process) -> String {
     format!("{} (pid {})", process.name, process.pid)
+}
+
+fn take_away(culprits: &[Member]) -> String {
+    if !culprits.is_empty() && culprits.iter().all(|member| member.driver.as_deref() == Some("mlx5_core")) {
+        let names: Vec<&str> = culprits.iter().map(|member| member.device.as_str()).collect();
+        format!("`mlx5 bind {}` takes them away", names.join(" "))
+    } else {
+        "take each away, by its address in /sys/bus/pci/devices/ADDRESS/driver/unbind".into()
+    }
 }
 
 /// Whether a file is one of VFIO's nodes; those in sysfs are the others.
