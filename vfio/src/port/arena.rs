@@ -16,6 +16,8 @@ const LINE: usize = 64;
 struct Chunk {
     pages: Pages,
     mapped: Mapped,
+    /// Whether the device reaches them still.
+    reached: bool,
     huge: bool,
     /// Offsets in it.
     room: AddressAllocator,
@@ -27,9 +29,26 @@ impl Chunk {
         self.free == self.pages.len()
     }
 
+    /// Takes it from the device, once.
+    fn withdraw(&mut self, domain: &mut Domain) -> Result<(), Errno> {
+        if self.reached {
+            domain.unmap(self.mapped)?;
+            self.reached = false;
+        }
+        Ok(())
+    }
+
+    /// Gives the pages back. Those that the device reaches for ever, or the driver still has some of, stay in this process and
+    /// are never anybody else's.
+    fn end(self) {
+        if self.reached || !self.is_empty() {
+            std::mem::forget(self.pages);
+        }
+    }
+
     /// Takes `size` bytes, a multiple of a line, at a multiple of `align`.
     fn take(&mut self, size: usize, align: usize) -> Option<(NonNull<u8>, u64)> {
-        if size > self.free {
+        if size > self.free || !self.reached {
             return None;
         }
         let offset = self.room.allocate(size as u64, align as u64, AllocPolicy::FirstMatch).ok()?.start();
@@ -57,9 +76,9 @@ impl Arena {
         Self { chunks: Vec::new(), huge, outstanding: 0, outstanding_bytes: 0 }
     }
 
-    /// Bytes of it in huge pages.
+    /// Bytes of it in huge pages that the device reaches.
     pub(super) fn huge_bytes(&self) -> u64 {
-        self.chunks.iter().filter(|c| c.huge).map(|c| c.pages.len() as u64).sum()
+        self.chunks.iter().filter(|c| c.huge && c.reached).map(|c| c.pages.len() as u64).sum()
     }
 
     /// Zeroed memory of this size and alignment.
@@ -111,29 +130,26 @@ impl Arena {
             self.outstanding -= 1;
             self.outstanding_bytes -= mem.size() as u64;
         }
-        if self.chunks.iter().filter(|c| c.is_empty()).count() > 1 && self.chunks.get(at).is_some_and(Chunk::is_empty) {
-            let chunk = self.chunks.swap_remove(at);
-            if domain.unmap(chunk.mapped).is_err() {
-                // The device may reach it for ever, so it is never given to anybody else.
-                std::mem::forget(chunk.pages);
-            }
+        let empty = self.chunks.get(at).is_some_and(|c| c.is_empty() && c.reached);
+        if empty && self.chunks.iter().filter(|c| c.is_empty()).count() > 1 {
+            let mut chunk = self.chunks.swap_remove(at);
+            let _ = chunk.withdraw(domain);
+            chunk.end();
         }
     }
 
-    /// Takes all of it from the device. What is given out still, and what the kernel does not unmap, stays in this process.
+    /// Takes all of it from the device. The driver may still have some, and gives it back as ever.
     ///
     /// # Errors
     /// The first that the kernel answered.
-    pub(super) fn release(&mut self, domain: &mut Domain) -> Result<(), Errno> {
-        let mut result = Ok(());
-        for chunk in self.chunks.drain(..) {
-            let unmapped = domain.unmap(chunk.mapped);
-            if unmapped.is_err() || !chunk.is_empty() {
-                std::mem::forget(chunk.pages);
-            }
-            result = result.and(unmapped);
-        }
-        result
+    pub(super) fn withdraw(&mut self, domain: &mut Domain) -> Result<(), Errno> {
+        self.chunks.iter_mut().map(|chunk| chunk.withdraw(domain)).fold(Ok(()), Result::and)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        self.chunks.drain(..).for_each(Chunk::end);
     }
 }
 
@@ -143,5 +159,5 @@ fn chunk(domain: &mut Domain, len: usize, huge: bool) -> Result<Chunk, Errno> {
     let room = AddressAllocator::new(0, len as u64).map_err(|_| Errno::NOMEM)?;
     // SAFETY: the chunk owns both, and gives the pages back only after they are unmapped.
     let mapped = unsafe { domain.map(pages.ptr(), len) }?;
-    Ok(Chunk { pages, mapped, huge, room, free: len })
+    Ok(Chunk { pages, mapped, reached: true, huge, room, free: len })
 }

@@ -100,7 +100,31 @@ fn find_msix(mut dword: impl FnMut(u8) -> u32) -> Option<MsixTable> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
+
+    /// C-092: memory space and bus mastering are turned on together, before the BAR is touched; the rest stays as it is. A file
+    /// plays the device.
+    #[test]
+    fn memory_space_and_bus_mastering_are_turned_on_and_only_the_latter_off() {
+        let file = tempfile::tempfile().unwrap();
+        let at = |offset| {
+            let mut bytes = [0; 2];
+            pread(&file, &mut bytes, offset).unwrap();
+            u16::from_le_bytes(bytes)
+        };
+        pwrite(&file, &[0xb3, 0x15, 0x18, 0x10, 0x00, 0x04, 0x10, 0x00, 0, 0, 0, 2], 0x700).unwrap();
+        let config = ConfigSpace::new(file.as_fd(), 0x700);
+        assert_eq!((config.ids(), config.dead()), (Ok((0x15b3, 0x1018)), false));
+        config.set_master(true).unwrap();
+        assert_eq!((at(0x704), at(0x706)), (0x0406, 0x10));
+        config.set_master(false).unwrap();
+        assert_eq!(at(0x704), 0x0402);
+        pwrite(&file, &[0xff; 12], 0x700).unwrap();
+        assert!(config.dead());
+        assert_eq!(ConfigSpace::new(file.as_fd(), 0x800).ids(), Err(Errno::IO), "nothing is there");
+    }
 
     fn space(dwords: &[(u8, u32)]) -> impl FnMut(u8) -> u32 {
         let dwords = dwords.to_vec();

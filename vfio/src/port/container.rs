@@ -16,7 +16,7 @@ use crate::host::{Host, Obstacle};
 
 /// How often a function that someone has locked, as for a reset through sysfs, is asked for again, and after what pauses.
 const TRIES: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 50 });
 
 /// Runs what may be refused because the function is locked for a moment, for a second at most.
 pub(super) fn patiently<T, E>(locked: impl Fn(&E) -> bool, mut call: impl FnMut() -> Result<T, E>) -> Result<T, E> {
@@ -34,9 +34,9 @@ pub(super) struct Container(Arc<VfioContainer>);
 
 impl Container {
     /// Opens one.
-    pub(super) fn new() -> Result<Self, Obstacle> {
+    pub(super) fn new(ready: &Ready) -> Result<Self, Obstacle> {
         let container = VfioContainer::new(None).map_err(|error| match error {
-            VfioError::OpenContainer(error) => not_opened(PathBuf::from("/dev/vfio/vfio"), &error),
+            VfioError::OpenContainer(error) => not_opened(ready.container.clone(), &error),
             VfioError::VfioExtension => Obstacle::NoVfio { path: PathBuf::from("/sys/module/vfio_iommu_type1") },
             other => system("opening a container of VFIO", &other),
         })?;
@@ -123,5 +123,43 @@ fn errno_of(error: &VfioError) -> Errno {
     match error {
         VfioError::IommuDmaMap(e) | VfioError::IommuDmaUnmap(e) => Errno::from_raw_os_error(e.errno()),
         _ => Errno::INVAL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C-096: the kernel answers success and unmaps nothing when a range begins in the middle of a map.
+    #[test]
+    fn an_unmap_of_another_size_than_asked_for_is_an_error() {
+        assert_eq!(errno_of(&VfioError::InvalidDmaUnmapSize), Errno::INVAL);
+        assert_eq!(errno_of(&VfioError::IommuDmaUnmap(SysError::new(5))), Errno::IO);
+    }
+
+    #[test]
+    fn a_function_that_is_locked_is_asked_for_again_and_other_errors_are_final() {
+        let mut answers = vec![Ok(7), Err(Errno::AGAIN), Err(Errno::AGAIN)];
+        let mut call = || answers.pop().unwrap_or(Err(Errno::IO));
+        assert_eq!(patiently(|e| *e == Errno::AGAIN, &mut call), Ok(7));
+        assert_eq!(patiently(|e| *e == Errno::AGAIN, call), Err(Errno::IO));
+        let mut calls = 0;
+        let locked = || {
+            calls += 1;
+            Err::<(), _>(Errno::AGAIN)
+        };
+        assert_eq!(patiently(|e| *e == Errno::AGAIN, locked), Err(Errno::AGAIN));
+        assert_eq!(calls, TRIES);
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_forbidden_is_named() {
+        let path = PathBuf::from("/dev/vfio/7");
+        let from = |errno| not_opened(path.clone(), &io::Error::from_raw_os_error(errno));
+        assert_eq!(from(2), Obstacle::NoVfio { path: path.clone() });
+        assert_eq!(from(19), Obstacle::NoVfio { path: path.clone() }, "a node without a driver");
+        assert_eq!(from(13), Obstacle::Permission { path: path.clone() });
+        assert_eq!(from(1), Obstacle::Permission { path: path.clone() });
+        assert_eq!(from(24), Obstacle::System { what: "opening /dev/vfio/7".into(), errno: 24 });
     }
 }

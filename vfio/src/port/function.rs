@@ -59,8 +59,8 @@ impl Memory {
     /// What the kernel answered: the function may reach something still.
     pub(super) fn cut_off(&mut self) -> Result<(), Errno> {
         self.cut_off = true;
-        let user = self.user.release(&mut self.domain);
-        self.arena.release(&mut self.domain).and(user)
+        let user = self.user.withdraw(&mut self.domain);
+        self.arena.withdraw(&mut self.domain).and(user)
     }
 }
 
@@ -68,7 +68,7 @@ impl Function {
     /// Opens a function that is bound to vfio-pci, see [`VfioFunction::open`](super::VfioFunction::open).
     pub(super) fn open(host: &Host, bdf: Bdf, options: &VfioOptions) -> Result<Self, Obstacle> {
         let ready = check::ready(host, bdf)?;
-        let container = Container::new()?;
+        let container = Container::new(&ready)?;
         let device = container.open(host, &ready)?;
         let ids = start(bdf, &device)?;
         let bar = map_bar(bdf, &device)?;

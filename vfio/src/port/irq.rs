@@ -81,3 +81,56 @@ impl Interrupts {
 }
 
 const NS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::write;
+
+    use super::*;
+
+    fn fire(interrupts: &Interrupts, vector: usize) {
+        write(&interrupts.events()[vector], &1u64.to_ne_bytes()).unwrap();
+    }
+
+    #[test]
+    fn what_has_fired_is_taken_without_sleeping_and_only_of_the_vectors_asked_for() {
+        let interrupts = Interrupts::new(4).unwrap();
+        [0, 2, 2, 3].iter().for_each(|&vector| fire(&interrupts, vector));
+        assert!(interrupts.wait(0b0110, u64::MAX));
+        assert_eq!((interrupts.fired(), interrupts.sleeps()), (2, 0), "vector 2, twice");
+        assert!(interrupts.wait(0b1001, u64::MAX));
+        assert_eq!((interrupts.fired(), interrupts.sleeps()), (4, 0), "both that had fired");
+        assert!(interrupts.wait(0b1111, 1));
+        assert_eq!((interrupts.fired(), interrupts.sleeps()), (4, 1), "nothing was left");
+        assert!(interrupts.wait(0b1111, 0));
+        assert_eq!(interrupts.sleeps(), 1, "no time, no sleep");
+    }
+
+    #[test]
+    fn a_sleeper_wakes_when_its_vector_fires() {
+        let interrupts = Interrupts::new(2).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while interrupts.sleeps() == 0 {
+                    std::thread::yield_now();
+                }
+                fire(&interrupts, 0);
+                fire(&interrupts, 1);
+            });
+            while interrupts.fired() == 0 {
+                assert!(interrupts.wait(0b10, u64::MAX));
+            }
+        });
+        assert_eq!(interrupts.fired(), 1);
+        interrupts.wait(u64::MAX, 0);
+        assert_eq!(interrupts.fired(), 2, "the other vector was left alone");
+    }
+
+    #[test]
+    fn vectors_that_are_not_there_are_not_waited_for() {
+        let interrupts = Interrupts::new(2).unwrap();
+        assert!(!interrupts.wait(0b100, u64::MAX));
+        assert!(!interrupts.wait(0, u64::MAX));
+        assert_eq!(Interrupts::new(64).unwrap().events().len(), 64);
+    }
+}

@@ -46,6 +46,7 @@ mod tests {
     const CONTAINER: &str = "         0     100000      65536\n";
     const MIB: usize = 1 << 20;
 
+    /// C-086: ENOMEM is told with the limit. What it counts is memory only: BARs are not mapped for the device.
     #[test]
     fn the_limit_is_named_with_what_is_locked_and_wanted_together() {
         let error = Some(PlatformError::LockedMemory { limit: 3 << 20, wanted: 4 << 20 });

@@ -17,6 +17,8 @@ mod limits;
 mod memory;
 mod platform;
 mod sys;
+#[cfg(test)]
+mod tests;
 mod user_memory;
 
 use std::sync::Arc;

@@ -69,7 +69,7 @@ unsafe impl Platform for VfioFunction {
 
     unsafe fn unmap(&self, iova: u64, len: usize) -> Result<(), PlatformError> {
         let memory = &mut *self.inner.memory();
-        if memory.cut_off {
+        if memory.cut_off && !memory.user.holds(iova) {
             return Ok(());
         }
         let result = memory.user.unmap(&mut memory.domain, iova, len);

@@ -1,6 +1,6 @@
 //! The system calls whose answers matter here: the crate under this port drops some of their error numbers.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
@@ -35,23 +35,28 @@ pub(super) fn reset(device: BorrowedFd<'_>) -> Result<(), Errno> {
     unsafe { ioctl(device, NoArg::<RESET>::new()) }
 }
 
-/// Has each vector of MSI-X signal one of these descriptors; with none, interrupts are off.
+/// Has each vector of MSI-X signal one of these descriptors, in one call; with none, all interrupts are off.
 ///
 /// # Errors
 /// What the kernel answers; EINVAL for more than the function has.
 pub(super) fn set_msix(device: BorrowedFd<'_>, events: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-    const HEAD: usize = size_of::<vfio::vfio_irq_set>() / 4;
-    let mut set = [0u32; HEAD + MOST_VECTORS];
+    // SAFETY: a `vfio_irq_set` with its descriptors behind it, no longer than it says; the kernel reads it.
+    unsafe { ioctl(device, Setter::<SET_IRQS, _>::new(irq_set(events.iter().map(AsRawFd::as_raw_fd)))) }
+}
+
+/// 32-bit words of a `vfio_irq_set` without its data.
+const IRQ_SET: usize = size_of::<vfio::vfio_irq_set>() / 4;
+
+/// A `vfio_irq_set` for the vectors from 0 on. Descriptor 0 is one like any other (C-095).
+fn irq_set(events: impl ExactSizeIterator<Item = RawFd>) -> [u32; IRQ_SET + MOST_VECTORS] {
+    let mut set = [0; IRQ_SET + MOST_VECTORS];
     let count = events.len().min(MOST_VECTORS);
     let data = if count == 0 { vfio::VFIO_IRQ_SET_DATA_NONE } else { vfio::VFIO_IRQ_SET_DATA_EVENTFD };
     let flags = data | vfio::VFIO_IRQ_SET_ACTION_TRIGGER;
-    let size = (HEAD + count) * size_of::<u32>();
-    set[..HEAD].copy_from_slice(&[size as u32, flags, vfio::VFIO_PCI_MSIX_IRQ_INDEX, 0, count as u32]);
-    for (slot, event) in set[HEAD..].iter_mut().zip(events) {
-        *slot = event.as_raw_fd() as u32;
-    }
-    // SAFETY: a `vfio_irq_set` with `count` descriptors behind it, as long as it says; the kernel reads it.
-    unsafe { ioctl(device, Setter::<SET_IRQS, _>::new(set)) }
+    let size = 4 * (IRQ_SET + count);
+    set[..IRQ_SET].copy_from_slice(&[size as u32, flags, vfio::VFIO_PCI_MSIX_IRQ_INDEX, 0, count as u32]);
+    set.iter_mut().skip(IRQ_SET).zip(events).for_each(|(slot, event)| *slot = event as u32);
+    set
 }
 
 /// Room for what the IOMMU is: 4 KiB, for some 250 ranges of addresses.
@@ -102,5 +107,24 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: exactly what was mapped; who made an accessor of it keeps it no longer than this.
         let _ = unsafe { munmap(self.ptr.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C-095 and C-102: descriptor 0 is one, and none at all, count 0, frees all vectors. Numbers of `linux/vfio.h`.
+    #[test]
+    fn all_vectors_are_set_in_one_call_and_freed_by_one_without_data() {
+        let set = irq_set([7, 0, 9].into_iter());
+        assert_eq!(set[..8], [32, 1 << 2 | 1 << 5, 2, 0, 3, 7, 0, 9]);
+        assert_eq!(irq_set(std::iter::empty())[..5], [20, 1 << 0 | 1 << 5, 2, 0, 0]);
+        assert_eq!(irq_set(0..64)[..5], [20 + 256, 0x24, 2, 0, 64]);
+    }
+
+    #[test]
+    fn numbers_of_ioctls_are_the_kernels() {
+        assert_eq!((SET_IRQS, RESET, IOMMU_GET_INFO), (0x3b6e, 0x3b6f, 0x3b70));
     }
 }

@@ -51,12 +51,22 @@ impl UserMemory {
         Ok(())
     }
 
+    /// Whether something is mapped there.
+    pub(super) fn holds(&self, iova: u64) -> bool {
+        self.ranges.contains_key(&iova)
+    }
+
     /// Takes all of it from the device.
     ///
     /// # Errors
-    /// The first that the kernel answered.
-    pub(super) fn release(&mut self, domain: &mut Domain) -> Result<(), Errno> {
-        let ended = std::mem::take(&mut self.ranges).into_values().map(|(_, mapped)| domain.unmap(mapped));
-        ended.fold(Ok(()), Result::and)
+    /// The first that the kernel answered; what it did not unmap is as before.
+    pub(super) fn withdraw(&mut self, domain: &mut Domain) -> Result<(), Errno> {
+        let mut result = Ok(());
+        self.ranges.retain(|_, (_, mapped)| {
+            let unmapped = domain.unmap(*mapped);
+            result = result.and(unmapped);
+            unmapped.is_err()
+        });
+        result
     }
 }
