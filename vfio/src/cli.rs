@@ -17,6 +17,7 @@ use crate::host_cli::{self, BindArgs, ListArgs, UnbindArgs};
 use crate::info::{self, InfoArgs};
 use crate::options::CqeSize;
 use crate::pingpong::{self, PingpongArgs};
+use crate::selftest::{self, SelftestArgs};
 use crate::stop;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -63,6 +64,9 @@ enum Cmd {
     /// What a completion queue with these options is, or why there is none
     #[command(after_help = CQ_EXAMPLES, override_usage = "mlx5 cq <BDF|--model> [OPTIONS]")]
     Cq(CqArgs),
+    /// What works on a device, step by step, as a report for an issue
+    #[command(after_help = SELFTEST_EXAMPLES, override_usage = "mlx5 selftest <BDF|--model> [OPTIONS]")]
+    Selftest(SelftestArgs),
     /// Firmware, ids and capabilities of a device
     #[command(after_help = INFO_EXAMPLES, override_usage = "mlx5 info <BDF|--model> [OPTIONS]")]
     Info(InfoArgs),
@@ -100,6 +104,21 @@ Examples:
   mlx5 cq --model --cqe 0                        a refusal: errno and why; exit code 1
   mlx5 cq --model --compress hash --without cqe_compression
   mlx5 cq --model --all                          every kind of queue with real traffic, as a table";
+
+const SELFTEST_EXAMPLES: &str = "\
+Brings a function up and tries step by step what this driver can do: each kind of completion queue, events, transports, \
+requests that have to fail, teardown, a second bring-up. Needs no other machine: the function talks to itself. Each step ends as \
+pass, FAIL, not offered (by the capability that says so) or not run; exit code 1 unless all that the device offers has passed.
+
+The report is made to be pasted into an issue: without --ids it has no address that names the machine.
+
+Examples:
+  mlx5 selftest 0000:03:00.0
+  mlx5 selftest 0000:03:00.0 --json > selftest.json
+  mlx5 selftest --list                           the steps, what each shows and needs
+  mlx5 selftest --model --only 'cq-64*,events'
+  mlx5 selftest --model --without cqe_128_always what a lesser device looks like
+  mlx5 selftest --model --fault wrong-counter    how a failure looks; exit code 1";
 
 const INFO_EXAMPLES: &str = "\
 Examples:
@@ -210,6 +229,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Result<(), Failure> {
         Cmd::Unbind(args) => host_cli::unbind(args, cli.json, out),
         Cmd::Pingpong(args) => pingpong::run(args, cli.json, out),
         Cmd::Cq(args) => cq::run(args, cli.json, out),
+        Cmd::Selftest(args) => selftest::run(args, cli.json, out),
         Cmd::Info(args) => info::run(args, cli.json, out),
         Cmd::Decode(args) => decode(args, cli.json, out),
     }

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &InfoArgs, json: bool, out: &mut dyn Write) -> Result<()
 }
 
 /// Identity as names and values.
-fn identity(device: &Device, ids: bool) -> Vec<(&'static str, String)> {
+pub(crate) fn identity(device: &Device, ids: bool) -> Vec<(&'static str, String)> {
     let info = device.info();
     let (major, minor, sub) = info.firmware;
     let psid: String = info.psid.iter().take_while(|&&b| b != 0).map(|&b| char::from(b)).collect();

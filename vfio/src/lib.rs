@@ -13,5 +13,6 @@ mod pingpong;
 pub mod port;
 mod progress;
 mod rig;
+mod selftest;
 mod stop;
 mod traffic;

@@ -44,6 +44,11 @@ pub(crate) trait Rig: Sync {
     /// Its name in JSON (`device`).
     fn name(&self) -> String;
 
+    /// What a maintainer wants to know of where it runs: names and values.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     /// How to open it, with as many completion vectors as it was given.
     fn default_config(&self) -> DeviceConfig;
 

@@ -24,17 +24,24 @@ impl Peer {
     }
 }
 
-/// Takes a queue pair to Rts.
-pub fn connect(device: &Device, pd: &Pd, qp: &mut Qp, peer: u32, transport: Transport) -> Result<Peer, Error> {
+/// Takes a queue pair to Rts, towards a peer that speaks the same transport.
+pub fn connect_to(device: &Device, pd: &Pd, qp: &mut Qp, peer: u32, transport: Transport) -> Result<Peer, Error> {
+    let attr = attributes(device, peer);
+    connect(qp, &attr, transport)?;
+    let ah = (transport == Transport::Ud).then(|| ibv::create_ah(pd, &attr.ah_attr)).transpose()?;
+    Ok(Peer { qp_num: peer, gid: device.info().gid, ah })
+}
+
+/// The attributes of a connection to a queue pair of the same port.
+pub fn attributes(device: &Device, peer: u32) -> QpAttr {
     let info = device.info();
     let grh = info.gid.map(|dgid| GlobalRoute { dgid, hop_limit: 64, ..GlobalRoute::default() });
-    let ah_attr = AhAttr { grh, port_num: 1, dmac: info.mac, ..AhAttr::default() };
-    let attr = QpAttr {
+    QpAttr {
         port_num: 1,
         qkey: QKEY,
         dest_qp_num: peer,
         path_mtu: Mtu::B1024,
-        ah_attr,
+        ah_attr: AhAttr { grh, port_num: 1, dmac: info.mac, ..AhAttr::default() },
         min_rnr_timer: 12,
         timeout: 14,
         retry_cnt: 7,
@@ -42,12 +49,13 @@ pub fn connect(device: &Device, pd: &Pd, qp: &mut Qp, peer: u32, transport: Tran
         max_rd_atomic: 1,
         max_dest_rd_atomic: 1,
         ..QpAttr::default()
-    };
-    for (qp_state, mask) in steps(transport) {
-        ibv::modify_qp(qp, &QpAttr { qp_state, ..attr }, mask)?;
     }
-    let ah = (transport == Transport::Ud).then(|| ibv::create_ah(pd, &ah_attr)).transpose()?;
-    Ok(Peer { qp_num: peer, gid: info.gid, ah })
+}
+
+/// Takes a queue pair to Rts with these attributes.
+pub fn connect(qp: &mut Qp, attr: &QpAttr, transport: Transport) -> Result<(), Error> {
+    let mut steps = steps(transport).into_iter();
+    steps.try_for_each(|(qp_state, mask)| ibv::modify_qp(qp, &QpAttr { qp_state, ..*attr }, mask))
 }
 
 /// The states on the way and the attributes that each needs (`ibv_modify_qp(3)`).

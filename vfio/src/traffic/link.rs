@@ -2,7 +2,7 @@
 
 use mlx5::{AccessFlags, Cq, Device, DmaBuf, Error, Pd, Qp, QpCap, QpInitAttr, dv, ibv};
 
-use super::connect::{Peer, connect};
+use super::connect::{Peer, connect_to};
 use super::plan::{INLINE, Plan};
 use super::receives::Receives;
 
@@ -48,8 +48,8 @@ impl Link {
         let (at_a, at_b) = (A % queues, B % queues);
         let mut a = End::new(&pd, "A", a_cq, (at_a, &receives[at_a]), depth, plan)?;
         let mut b = End::new(&pd, "B", b_cq, (at_b, &receives[at_b]), depth, plan)?;
-        a.peer = Some(connect(device, &pd, &mut a.qp, b.qp.qp_num(), plan.transport)?);
-        b.peer = Some(connect(device, &pd, &mut b.qp, a.qp.qp_num(), plan.transport)?);
+        a.peer = Some(connect_to(device, &pd, &mut a.qp, b.qp.qp_num(), plan.transport)?);
+        b.peer = Some(connect_to(device, &pd, &mut b.qp, a.qp.qp_num(), plan.transport)?);
         Ok(Self { ends: [a, b], receives, depth, pd })
     }
 

@@ -20,8 +20,10 @@ use mlx5::{CompChannel, Cq, Device, ibv};
 use crate::latency::Latency;
 use crate::progress::Progress;
 use crate::rig::Rig;
+pub(crate) use connect::{attributes, connect};
 use events::Events;
 use link::Link;
+pub(crate) use payload::payload;
 pub(crate) use plan::{Plan, Transport};
 use rounds::Rounds;
 
