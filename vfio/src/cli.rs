@@ -40,8 +40,9 @@ Examples:
   mlx5 list                          the mlx5 functions of this machine
   sudo mlx5 bind 0000:03:00.0        give one to vfio-pci; unbind gives it back
   mlx5 pingpong --model              first completions, on the software model
+  mlx5 pingpong 0000:03:00.0         the same on a card
   mlx5 cq --model --compress hash    what a kind of completion queue is
-  mlx5 info --model                  firmware, ids and capabilities
+  mlx5 info 0000:03:00.0             firmware, ids and capabilities
   mlx5 decode dump.txt               what the bytes in a log say
   mlx5 help decode                   more about one command
 
@@ -79,8 +80,15 @@ const PINGPONG_EXAMPLES: &str = "\
 Takes a function from reset to verified round trips and back: firmware, pages, queues, two connected queue pairs, \
 messages that differ from each other, all of it given back. Ends with a histogram of what each message took.
 
+On a card both ends are on the same port, which sends to itself: no cable and no partner is needed. The function has to be bound \
+to vfio-pci (`mlx5 bind`). Ctrl-C ends the run, quiesces and resets the function, and reports what was done; exit code 130. A second one \
+ends the tool at once.
+
 Examples:
-  mlx5 pingpong --model
+  mlx5 pingpong 0000:03:00.0                     on a card
+  mlx5 pingpong 0000:03:00.0 --events --vectors 4
+  mlx5 pingpong 0000:03:00.0 --iters 1000000 --size 4096 --compress csum
+  mlx5 pingpong --model                          on the software model
   mlx5 pingpong --model --thread --depth 1       the device on its own thread, one message at a time
   mlx5 pingpong --model --events --depth 1       the same, sleeping until each completion comes
   mlx5 pingpong --model --iters 2000 --size 4096
@@ -98,6 +106,7 @@ number, entries, format, what polling gives. Nothing is checked beforehand, so w
 back with its errno; exit code 1.
 
 Examples:
+  mlx5 cq 0000:03:00.0 --all                     what a card takes and refuses
   mlx5 cq --model --cqe 1000
   mlx5 cq --model --cqe-size 128 --pad --compress csum --layout enhanced
   mlx5 cq --model --wc-flags standard,completion-timestamp --flags ignore-overrun
@@ -121,7 +130,12 @@ Examples:
   mlx5 selftest --model --fault wrong-counter    how a failure looks; exit code 1";
 
 const INFO_EXAMPLES: &str = "\
+Takes the function from reset to bring-up, asks, and gives it back. Addresses that tell one machine from all others (MAC, GID, GUIDs) are \
+left out, so that the output can be shown to others.
+
 Examples:
+  mlx5 info 0000:03:00.0
+  mlx5 info 0000:03:00.0 --ids                   with the addresses
   mlx5 info --model
   mlx5 info --model --json";
 

@@ -123,33 +123,14 @@ pub(crate) fn number(text: &str) -> Result<u32, String> {
     u32::try_from(bits).map_err(|_| "more than 32 bits".into())
 }
 
-/// Turns a capability off.
-type Off = fn(&mut CapConfig);
-
-/// The capabilities that completion queues ask for, by the PRM's names.
-const CAPABILITIES: &[(&str, Off)] = &[
-    ("cq_oi", |c| c.cq_oi = false),
-    ("cqe_compression", |c| c.cqe_compression = false),
-    ("cqe_compression_128", |c| c.cqe_compression_128 = false),
-    ("mini_cqe_resp_stride_index", |c| c.mini_cqe_resp_stride_index = false),
-    ("mini_cqe_resp_flow_tag", |c| c.mini_cqe_resp_flow_tag = false),
-    ("mini_cqe_resp_l3_l4_tag", |c| c.mini_cqe_resp_l3_l4_tag = false),
-    ("enhanced_cqe_compression", |c| c.enhanced_cqe_compression = false),
-    ("cqe_128_always", |c| c.cqe_128_always = false),
-    ("sctr_data_cqe", |c| c.sctr_data_cqe = false),
-    ("real_time_ts", |c| c.real_time_ts = false),
-];
-
 /// What `--without` takes.
 pub(crate) fn capabilities() -> PossibleValuesParser {
-    PossibleValuesParser::new(CAPABILITIES.iter().map(|(name, _)| *name))
+    PossibleValuesParser::new(CapConfig::names())
 }
 
 /// A model without some capabilities.
 pub(crate) fn model_without(names: &[String], seed: u64) -> ModelConfig {
     let mut config = ModelConfig { seed, ..ModelConfig::default() };
-    for (_, off) in CAPABILITIES.iter().filter(|(name, _)| names.iter().any(|n| n == name)) {
-        off(&mut config.caps);
-    }
+    names.iter().for_each(|name| _ = config.caps.without(name));
     config
 }

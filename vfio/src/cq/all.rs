@@ -125,7 +125,7 @@ fn try_all(rig: &dyn Rig, device: &Device, shown: bool) -> Result<AllTried, Stri
         stop::check().map_err(|signal| signal.to_string())?;
         let verdict = attempt(rig, device, &attributes);
         if let Some(why) = device.failure() {
-            return Err(format!("the device was lost: {why}"));
+            return Err(Error::Failed { why, command: None, sent: false }.to_string());
         }
         done += 1;
         progress.set(done);

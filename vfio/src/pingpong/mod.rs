@@ -15,6 +15,7 @@ use crate::cli::{Failure, print_json};
 use crate::cq::{Kind, with_errno};
 use crate::progress::Progress;
 use crate::rig::{DeviceArgs, Rig};
+use crate::stop;
 use crate::traffic::{self, Plan, Ran, Transport};
 use entries::EntryArgs;
 use report::Report;
@@ -147,7 +148,12 @@ pub(crate) fn run(args: &PingpongArgs, json: bool, out: &mut dyn Write) -> Resul
         print_json(&report.object(error.as_deref()), out)?;
     } else {
         report.text(out)?;
-        writeln!(out, "  result      {}", if error.is_none() { "passed" } else { "FAILED" })?;
+        let result = match (&error, stop::check()) {
+            (None, _) => "passed",
+            (Some(_), Ok(())) => "FAILED",
+            (Some(_), Err(_)) => "stopped",
+        };
+        writeln!(out, "  result      {result}")?;
     }
     error.map_or(Ok(()), |e| Err(Failure::Job(e)))
 }

@@ -8,6 +8,7 @@ use super::{Rig, Waits, did_not_come_up, not_given_back};
 use crate::cli::Failure;
 use crate::host::{Bdf, Host, Obstacle};
 use crate::port::{VfioFunction, VfioOptions};
+use crate::progress::Busy;
 
 /// Longest wait for a completion: by far longer than a message takes that has to be sent again and again, on a machine that is
 /// busy with other things.
@@ -53,6 +54,7 @@ impl Rig for VfioRig {
     }
 
     fn open(&self, config: DeviceConfig) -> Result<Device, Failure> {
+        let _busy = Busy::new("bringing the device up");
         self.function.open_device(config).map_err(|e| did_not_come_up(self.name(), e))
     }
 

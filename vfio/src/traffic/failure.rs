@@ -27,11 +27,9 @@ pub enum Failure {
     Status { end: &'static str, queue: Queue, wr_id: u64, status: WcStatus, vendor_err: u32 },
     /// A completion says something that is not so, or has not what was asked for.
     Field { end: &'static str, queue: Queue, wr_id: u64, field: String },
-    /// The device has failed, or is gone: no completion can come.
-    Lost(mlx5::Failure),
     /// The user has had enough.
     Stopped(Stopped),
-    /// The library refused something.
+    /// The library refused something, or the device is lost.
     Driver(Error),
     /// A work request was not accepted.
     Post(PostError),
@@ -84,7 +82,6 @@ impl fmt::Display for Failure {
             Self::Field { end, queue, wr_id, field } => {
                 write!(f, "the completion of {end}'s {queue} with wr_id {wr_id} is wrong: {field}")
             }
-            Self::Lost(why) => write!(f, "the device was lost: {why}"),
             Self::Stopped(signal) => signal.fmt(f),
             Self::Driver(e) => e.fmt(f),
             Self::Post(e) => e.fmt(f),

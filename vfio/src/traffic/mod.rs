@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use mlx5::{CompChannel, Cq, Device, ibv};
 
 use crate::latency::Latency;
-use crate::progress::Progress;
+use crate::progress::{Busy, Progress};
 use crate::rig::Rig;
 pub(crate) use connect::{attributes, connect};
 use events::Events;
@@ -121,6 +121,7 @@ pub(crate) fn run(
 
 /// Closes a device; says what was left behind, if anything was.
 pub(crate) fn close(rig: &dyn Rig, device: Device) -> Result<(), String> {
+    let _busy = Busy::new("taking the device down");
     if let Err(e) = ibv::close_device(device) {
         let leaked: Vec<&str> = e.object.leaked().iter().map(|l| l.what).collect();
         return Err(format!("closing the device failed: {e}; memory kept: {leaked:?}"));

@@ -224,7 +224,10 @@ fn compare(end: &'static str, iteration: u64, sent: &[u8], got: &[u8]) -> Result
 
 #[cfg(test)]
 mod tests {
+    use mlx5_model::{Fault, ModelConfig};
+
     use super::*;
+    use crate::rig::ModelRig;
 
     /// An IPv6 header ends with the whole address, an IPv4 header has 20 bytes, begins with 0x45 and ends with its last four.
     #[test]
@@ -238,5 +241,31 @@ mod tests {
         v6[24] = 0xfd;
         v4[39] = 2;
         assert!(!is_to(Some(gid), &v6) && !is_to(Some(gid), &v4) && !is_to(Some(gid), &[0; 40]));
+    }
+
+    /// A function that is pulled out in the middle: what it was is told, not what did not come.
+    #[test]
+    fn a_device_that_is_lost_in_the_middle_ends_the_round_trips_by_name() {
+        for events in [false, true] {
+            let rig = ModelRig::new(ModelConfig::default());
+            let mut config = rig.default_config();
+            (config.completion_vectors, config.interrupts) = (2, 3);
+            let device = rig.open(config).unwrap();
+            let channel = events.then(|| ibv::create_comp_channel(&device));
+            let cqs = [0, 1].map(|vector| ibv::create_cq(&device, 64, 0, channel.as_ref(), vector).unwrap());
+            let plan = Plan { iters: 1000, size: 64, ..Plan::default() };
+            let (mut link, mut ran) = (Link::new(&device, cqs, &plan).unwrap(), Ran::default());
+            rig.run_by_itself().unwrap();
+            let sleep = channel.as_ref().map(|channel| Events::new(&device, channel));
+            let model = rig.model().unwrap();
+            let result = Rounds::new(&mut link, &device, &rig, &plan, sleep, &mut ran).run(|done| {
+                if done >= 100 {
+                    model.inject(Fault::Removed);
+                }
+            });
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("its registers read as all ones"), "{events}: {error}");
+            assert!((100..1000).contains(&ran.verified), "{}", ran.verified);
+        }
     }
 }

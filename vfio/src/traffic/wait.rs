@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mlx5::Device;
+use mlx5::{Device, Error};
 
 use super::failure::Failure;
 use crate::rig::Rig;
@@ -48,7 +48,7 @@ impl<'a> Wait<'a> {
     /// Whether it is over.
     ///
     /// # Errors
-    /// `Lost` when there is nothing to wait for, as the device has failed, and `Stopped` when the user has had enough.
+    /// `Driver` when there is nothing to wait for, as the device has failed, and `Stopped` when the user has had enough.
     pub fn is_over(&mut self, device: &Device) -> Result<bool, Failure> {
         let waited = if self.own_time { self.since.elapsed() } else { self.stepped };
         let over = waited >= self.longest();
@@ -74,5 +74,5 @@ impl<'a> Wait<'a> {
 fn check(device: &Device) -> Result<(), Failure> {
     stop::check().map_err(Failure::Stopped)?;
     device.health();
-    device.failure().map_or(Ok(()), |why| Err(Failure::Lost(why)))
+    device.failure().map_or(Ok(()), |why| Err(Failure::Driver(Error::Failed { why, command: None, sent: false })))
 }
