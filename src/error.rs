@@ -194,6 +194,12 @@ impl Error {
         }
     }
 
+    /// Whether it is the platform's refusal of memory, for whatever reason: of what [`alloc`](mlx5_hw::platform::Platform::alloc)
+    /// answers.
+    pub(crate) const fn of_memory(self) -> bool {
+        matches!(self, Self::NoMemory | Self::Platform(_))
+    }
+
     /// Whether the device certainly did not carry the command out. Memory named in a command is the caller's again only
     /// then: after every other error the device may still use it.
     pub const fn refused(self) -> bool {

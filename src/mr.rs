@@ -171,7 +171,8 @@ impl Pd {
     /// Registers the caller's memory (`ibv_reg_mr(3)`). Work requests then name it by its address and the keys.
     ///
     /// # Errors
-    /// As [`alloc_buf`](Self::alloc_buf), and `Unsupported` (EOPNOTSUPP) on a platform that cannot map the caller's memory.
+    /// As [`alloc_buf`](Self::alloc_buf), and `Platform` with what the platform says of mapping the memory: that it cannot
+    /// (EOPNOTSUPP), that the process may not lock so much (ENOMEM, with both numbers), or the system's own number.
     /// After an error that leaves the command's fate open ([`Error::refused`] is false) the memory still belongs to the
     /// device, until a reset; [`Device::leaked`](crate::Device::leaked) then lists it.
     ///

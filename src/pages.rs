@@ -153,7 +153,9 @@ impl Pages {
     /// Asks a function for at most `count` pages back; tells how many came.
     fn take(&self, control: &Control, function: u16, count: usize, until: u64) -> Result<usize, Error> {
         match self.take_batch(control, function, count, until) {
-            Err(Error::NoMemory) if count > SMALL_BATCH => self.take_batch(control, function, SMALL_BATCH, until),
+            Err(error) if error.of_memory() && count > SMALL_BATCH => {
+                self.take_batch(control, function, SMALL_BATCH, until)
+            }
             other => other,
         }
     }
@@ -237,7 +239,7 @@ impl Pages {
             let mut book = self.book.lock();
             match result {
                 Ok(()) => book.counters.requests += 1,
-                Err(Error::NoMemory) => book.counters.refused += 1,
+                Err(error) if error.of_memory() => book.counters.refused += 1,
                 Err(_) => book.counters.failed += 1,
             }
         }
@@ -266,7 +268,7 @@ impl Pages {
             true => self.give(control, function, wanted, until),
             false => Err(Error::NoMemory),
         };
-        if result == Err(Error::NoMemory) {
+        if result.is_err_and(Error::of_memory) {
             control.exec_pages(until, &CannotGivePages { func_id: function })?;
         }
         result

@@ -13,7 +13,7 @@ use control::{assert_clean, model, open};
 use mlx5::device::CommandTrace;
 use mlx5::{Device, DeviceConfig, Error, Failure};
 use mlx5_hw::cmd::{AdapterInfo, AllocPd, Command, DeallocPd, QueryAdapter, QueryIssi};
-use mlx5_hw::platform::Platform;
+use mlx5_hw::platform::{Platform, PlatformError};
 use mlx5_model::{Effect, Fault, Match, Model, ModelConfig};
 use poor::Poor;
 
@@ -290,19 +290,22 @@ fn more_pages_offered_back_than_given_do_no_harm() {
 
 #[test]
 fn a_firmware_is_told_when_there_is_no_memory() {
-    let model = model();
-    let poor = Poor::new(&model);
-    let device = Device::open(poor.clone(), model.clone(), config()).unwrap();
-    adapter(&device).unwrap();
-    poor.starved.store(true, Ordering::Relaxed);
-    inject(&model, QUERY_ADAPTER, Effect::PageRequest(10));
-    // The model gives up the command that needed them.
-    assert!(matches!(adapter(&device), Err(Error::Command { .. })));
-    assert_eq!(device.page_counters().refused, 1);
-    poor.starved.store(false, Ordering::Relaxed);
-    adapter(&device).unwrap();
-    device.close().unwrap();
-    assert_clean(&model, "closed");
+    let locked = PlatformError::LockedMemory { limit: 1 << 16, wanted: 1 << 20 };
+    for refusal in [PlatformError::NoMemory, locked, PlatformError::Os(12)] {
+        let model = model();
+        let poor = Poor { refusal, ..Poor::new(&model) };
+        let device = Device::open(poor.clone(), model.clone(), config()).unwrap();
+        adapter(&device).unwrap();
+        poor.starved.store(true, Ordering::Relaxed);
+        inject(&model, QUERY_ADAPTER, Effect::PageRequest(10));
+        // The model gives up the command that needed them.
+        assert!(matches!(adapter(&device), Err(Error::Command { .. })), "{refusal:?}");
+        assert_eq!(device.page_counters().refused, 1, "{refusal:?}");
+        poor.starved.store(false, Ordering::Relaxed);
+        adapter(&device).unwrap();
+        device.close().unwrap();
+        assert_clean(&model, "closed");
+    }
 }
 
 #[test]

@@ -87,8 +87,8 @@ pub unsafe trait Platform: Send + Sync {
     /// device, contiguous in I/O addresses, coherent with the device, and never at I/O address 0.
     ///
     /// # Errors
-    /// [`PlatformError::NoMemory`] when there is none, or none aligned like that: beyond 4096 bytes the driver then asks
-    /// again for 4096.
+    /// [`PlatformError::NoMemory`] when there is none, or none aligned like that; [`PlatformError::LockedMemory`] when the process
+    /// has come to its limit of locked memory. After any error the driver asks again for 4096 bytes if more were asked for.
     fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError>;
 
     /// Gives memory back.
@@ -110,10 +110,14 @@ pub unsafe trait Platform: Send + Sync {
         1 << 21
     }
 
-    /// Lets the device reach memory of the caller's own and returns its I/O address.
+    /// Lets the device reach memory of the caller's own and returns its I/O address, which lies as far from the start of a 4 KiB
+    /// page as `ptr` does. Behind an IOMMU the whole pages that the memory lies in are mapped, and the device can reach what else
+    /// is in them; they stay in memory, locked, until [`unmap`](Self::unmap).
     ///
     /// # Errors
-    /// [`PlatformError::Unsupported`] where the platform cannot.
+    /// [`PlatformError::Unsupported`] where the platform cannot; [`PlatformError::LockedMemory`] when the process may not lock
+    /// that much; [`PlatformError::NoMemory`] without room in the I/O addresses; [`PlatformError::Os`] with what the system says
+    /// else, as of memory that is not there.
     ///
     /// # Safety
     /// The memory stays valid until [`unmap`](Self::unmap), and no reference to it lives while the device may write it.

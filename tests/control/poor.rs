@@ -14,11 +14,13 @@ pub struct Poor {
     pub no_reset: bool,
     /// `alloc` fails while set.
     pub starved: Arc<AtomicBool>,
+    /// How it fails.
+    pub refusal: PlatformError,
 }
 
 impl Poor {
     pub fn new(model: &Model) -> Self {
-        Self { model: model.clone(), no_reset: false, starved: Arc::default() }
+        Self { model: model.clone(), no_reset: false, starved: Arc::default(), refusal: PlatformError::NoMemory }
     }
 }
 
@@ -26,7 +28,7 @@ impl Poor {
 unsafe impl Platform for Poor {
     fn alloc(&self, size: usize, align: usize) -> Result<DmaMem, PlatformError> {
         if self.starved.load(Ordering::Relaxed) {
-            return Err(PlatformError::NoMemory);
+            return Err(self.refusal);
         }
         self.model.alloc(size, align)
     }
