@@ -3,7 +3,7 @@
 use core::fmt;
 
 use mlx5_hw::caps::RoceCap;
-use mlx5_hw::wqe::{AV_GRH, Av};
+use mlx5_hw::wqe::{AV_FORCE_LOOPBACK, AV_GRH, Av};
 
 use crate::error::Error;
 use crate::limits::Limits;
@@ -34,6 +34,11 @@ pub struct AhAttr {
     /// Destination MAC address, on Ethernet. All zeros: the one that the destination's GID tells, if it is a link-local
     /// or a multicast one. (The verbs leave it to the kernel, which asks the network; here nobody does.)
     pub dmac: [u8; 6],
+    /// Packets come back to the port that they leave by: of a path, only port and service level then count. That needs no
+    /// link, no subnet manager and no address. (Verbs have no such attribute; the device calls it `fl`.) For reliable connections
+    /// it is a capability, `fl_rc_qp_when_roce_enabled`, or `fl_rc_qp_when_roce_disabled` on a port without RoCE; datagrams can
+    /// be forced on InfiniBand.
+    pub force_loopback: bool,
 }
 
 /// The global part of a path (`struct ibv_global_route`).
@@ -59,6 +64,9 @@ impl AhAttr {
         }
         if self.sl > if limits.ethernet { 7 } else { 15 } {
             return invalid("the path's sl is out of range");
+        }
+        if self.force_loopback {
+            return Ok(());
         }
         if self.src_path_bits > 127 || self.static_rate > 15 {
             return invalid("the path's src_path_bits or static_rate is out of range");
@@ -112,7 +120,8 @@ impl Pd {
     /// # Errors
     /// `Invalid` (EINVAL) for a port that the device does not have, a service level, path bits, rate, flow label or
     /// source address out of range, and on Ethernet for a path without a global route or to a GID that does not tell its MAC
-    /// address when `dmac` does not either.
+    /// address when `dmac` does not either; `Unsupported` (EOPNOTSUPP) for a path with `force_loopback` on
+    /// Ethernet.
     pub fn create_ah(&self, attr: &AhAttr) -> Result<Ah, Error> {
         let dev = self.shared().dev();
         let limits = Limits::of(dev);
@@ -120,6 +129,9 @@ impl Pd {
             return invalid("port_num is not a port of the device");
         }
         attr.check(attr.port_num, &limits)?;
+        if attr.force_loopback && limits.ethernet {
+            return Err(Error::Unsupported { what: "forced loopback of datagrams on Ethernet" });
+        }
         let av = if limits.ethernet { ethernet(attr, dev.caps().roce.as_ref())? } else { infiniband(attr) };
         Ok(Ah { member: self.join(), av })
     }
@@ -152,6 +164,9 @@ fn ethernet(attr: &AhAttr, roce: Option<&RoceCap>) -> Result<Av, Error> {
 }
 
 fn infiniband(attr: &AhAttr) -> Av {
+    if attr.force_loopback {
+        return Av::new().with_stat_rate_sl(attr.sl.into()).with_fl_mlid(AV_FORCE_LOOPBACK);
+    }
     let route = attr.grh.map_or_else(Av::new, |grh| {
         let av = global(&grh);
         av.with_grh_gid_fl(av.grh_gid_fl() | AV_GRH)

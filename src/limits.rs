@@ -1,12 +1,12 @@
 //! The device's limits as the verbs count them.
 
-use mlx5_hw::caps::{AtomicCaps, AtomicOps, AtomicOrder, CmdHcaCap, PortType, RoceCap};
-use mlx5_hw::cmd::QueryVportState;
+use mlx5_hw::caps::{AtomicCaps, AtomicOps, AtomicOrder, CmdHcaCap, RoceCap};
 use mlx5_hw::qpc::AtomicMode;
 use mlx5_hw::wqe::{MAX_DS, SEGMENT};
 
 use crate::cq::CqLimits;
-use crate::device::{Device, DeviceInner};
+use crate::device::port::is_ethernet;
+use crate::device::{Device, DeviceInner, PortState};
 use crate::dv::{ContextFlags, CqeCompCaps};
 
 /// Largest send WQE in bytes that its length field can say.
@@ -43,6 +43,8 @@ pub(crate) struct Limits {
     pub(crate) ethernet: bool,
     /// Number of entries in the GID table.
     pub(crate) gids: u32,
+    /// What is missing for connections that are forced back to the port that they leave by.
+    pub(crate) no_loopback: Option<&'static str>,
     /// Number of ports.
     pub(crate) ports: u32,
 }
@@ -56,6 +58,7 @@ impl Limits {
     /// Whatever the device claims, no limit is beyond what the encodings can say.
     fn from_caps(caps: &CmdHcaCap, atomic: Option<&AtomicCaps>, roce: Option<&RoceCap>) -> Self {
         let whole_segments = |bytes: u32| bytes - bytes % SEGMENT as u32;
+        let ethernet = is_ethernet(caps);
         Self {
             log_max_qp_sz: caps.log_max_qp_sz().min(15),
             log_max_srq_sz: if caps.log_max_srq() == 0 { 0 } else { caps.log_max_srq_sz().min(15) },
@@ -66,10 +69,26 @@ impl Limits {
             log_max_ra_res: caps.log_max_ra_res_qp().min(7),
             atomic_cap: atomic.map_or(AtomicCap::None, atomic_cap),
             atomic_mode: atomic.and_then(atomic_mode),
-            ethernet: caps.port_type() == u32::from(PortType::ETHERNET.0),
-            gids: roce.map_or(0, RoceCap::roce_address_table_size),
+            ethernet,
+            gids: if ethernet {
+                roce.map_or(0, RoceCap::roce_address_table_size)
+            } else {
+                gid_table(caps.gid_table_size())
+            },
+            no_loopback: no_loopback(caps, roce),
             ports: caps.num_ports().max(1),
         }
+    }
+}
+
+/// What a port lacks for connections that are forced back to it. Opening the device has turned RoCE on where there is any; an
+/// InfiniBand port has none.
+fn no_loopback(caps: &CmdHcaCap, roce: Option<&RoceCap>) -> Option<&'static str> {
+    match roce {
+        Some(roce) if roce.fl_rc_qp_when_roce_enabled() => None,
+        Some(_) => Some("forced loopback (capability fl_rc_qp_when_roce_enabled)"),
+        None if caps.fl_rc_qp_when_roce_disabled() => None,
+        None => Some("forced loopback (capability fl_rc_qp_when_roce_disabled)"),
     }
 }
 
@@ -176,7 +195,9 @@ pub struct DeviceAttr {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortAttr {
-    /// The port is up.
+    /// Its state.
+    pub state: PortState,
+    /// The port is up: its state is active.
     pub active: bool,
     /// Largest packet of an Ethernet port in bytes; 0 on InfiniBand.
     pub ethernet_mtu: u16,
@@ -184,6 +205,16 @@ pub struct PortAttr {
     pub max_msg_sz: u32,
     /// Number of entries in the GID table.
     pub gid_tbl_len: u32,
+    /// Number of entries in the P_Key table.
+    pub pkey_tbl_len: u16,
+    /// LID of an InfiniBand port; 0 while the subnet manager has given none.
+    pub lid: u16,
+    /// The port has 2^lmc LIDs.
+    pub lmc: u8,
+    /// LID of the subnet manager; 0 without.
+    pub sm_lid: u16,
+    /// Service level of the subnet manager.
+    pub sm_sl: u8,
     /// The link is Ethernet.
     pub ethernet: bool,
 }
@@ -224,23 +255,43 @@ impl Device {
         }
     }
 
-    /// State of a port, counted from 1 (`ibv_query_port(3)`), asked from the device (QUERY_VPORT_STATE).
+    /// State of a port, counted from 1 (`ibv_query_port(3)`), asked from the device (QUERY_VPORT_STATE; on InfiniBand
+    /// QUERY_HCA_VPORT_CONTEXT).
     ///
     /// # Errors
-    /// `Invalid` (EINVAL) for a port that the device does not have; what the device answers.
+    /// `Invalid` (EINVAL) for a port that the device does not have; `Unsupported` (EOPNOTSUPP) on InfiniBand without the
+    /// capability `ib_virt`; what the device answers.
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr, crate::Error> {
         let (info, limits) = (self.info(), Limits::of(self.inner()));
         if port_num == 0 || u32::from(port_num) > limits.ports {
             return Err(crate::Error::Invalid { what: "port_num is not a port of the device" });
         }
+        let (state, context) = self.inner().port_now(port_num)?;
+        let context = context.unwrap_or_default();
         Ok(PortAttr {
-            active: self.inner().exec(&QueryVportState)?.is_up(),
+            state,
+            active: state == PortState::Active,
             ethernet_mtu: info.mtu,
             max_msg_sz: power(limits.log_max_msg),
             gid_tbl_len: limits.gids,
+            pkey_tbl_len: pkey_table(self.caps().general.pkey_table_size()),
+            lid: context.lid() as u16,
+            lmc: context.lmc() as u8,
+            sm_lid: context.sm_lid() as u16,
+            sm_sl: context.sm_sl() as u8,
             ethernet: limits.ethernet,
         })
     }
+}
+
+/// Entries of the P_Key table, by its code in the capabilities; 0 for one that is none (`mlx5_to_sw_pkey_sz` of Linux).
+const fn pkey_table(code: u32) -> u16 {
+    if code > 5 { 0 } else { 128 << code }
+}
+
+/// Entries of an InfiniBand port's GID table, likewise (`mlx5_get_gid_table_len`).
+const fn gid_table(code: u32) -> u32 {
+    if code > 4 { 0 } else { 8 << code }
 }
 
 /// 2 to the power of `log`, at most 2^31.
@@ -264,6 +315,32 @@ mod tests {
         assert_eq!(of(1024, 512), (63 * 16, 512));
         assert_eq!(of(47, 31), (32, 16));
         assert_eq!(of(0, 0), (0, 0));
+    }
+
+    /// As Linux's steering and its VFIO selftest decide (`dr_send_allow_fl`, `mlx5st_query_fl_caps`): what counts with RoCE is in the
+    /// page of RoCE, what counts without is in the general one.
+    #[test]
+    fn forced_loopback_is_a_capability_with_and_without_roce() {
+        let general = |off| CmdHcaCap::new().with_fl_rc_qp_when_roce_disabled(off);
+        let roce =
+            |off, on| Some(RoceCap::new().with_fl_rc_qp_when_roce_disabled(off).with_fl_rc_qp_when_roce_enabled(on));
+        for (general, roce, missing) in [
+            (general(false), roce(false, true), None),
+            (general(true), roce(true, false), Some("fl_rc_qp_when_roce_enabled")),
+            (general(true), None, None),
+            (general(false), None, Some("fl_rc_qp_when_roce_disabled")),
+        ] {
+            let what = Limits::from_caps(&general, None, roce.as_ref()).no_loopback;
+            let named = |name| what.is_some_and(|what| what.contains(name));
+            assert!(missing.map_or(what.is_none(), named), "{what:?}");
+        }
+    }
+
+    /// `mlx5_get_gid_table_len` and `mlx5_to_sw_pkey_sz` of Linux.
+    #[test]
+    fn tables_of_a_port_have_the_sizes_that_linux_reads_from_their_codes() {
+        assert_eq!([0, 1, 4, 5, u32::MAX].map(gid_table), [8, 16, 128, 0, 0]);
+        assert_eq!([0, 1, 5, 6, u32::MAX].map(pkey_table), [128, 256, 4096, 0, 0]);
     }
 
     /// `get_atomic_caps` and `get_atomic_mode` of Linux's mlx5_ib, by operations, sizes and byte order.

@@ -19,6 +19,7 @@ pub mod eqc;
 pub mod eqe;
 pub mod errno;
 pub mod event_batch;
+pub mod hca_vport;
 pub mod health;
 pub mod init_segment;
 pub mod mini_cqe;

@@ -189,6 +189,8 @@ crate::prm! {
 pub const EXTENDED_AV: u32 = 0x8000_0000;
 /// Bit of `grh_gid_fl`: the packet has a global route header. Reserved on Ethernet, where each has one.
 pub const AV_GRH: u32 = 1 << 30;
+/// Bit of `fl_mlid`: the packet comes back to the port that it leaves by. InfiniBand only.
+pub const AV_FORCE_LOOPBACK: u32 = 0x80;
 /// Dwords of a datagram segment.
 pub const AV_WORDS: usize = 12;
 

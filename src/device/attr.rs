@@ -14,8 +14,35 @@ pub struct Caps {
     pub roce: Option<RoceCap>,
 }
 
+/// State of a port (`enum ibv_port_state`), on InfiniBand that of the virtual port (PortInfo:PortState). An Ethernet port is
+/// down or active.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PortState {
+    /// No link.
+    #[default]
+    Down = 1,
+    /// There is a link, and no subnet manager has configured the port yet.
+    Init = 2,
+    /// Configured, and not yet to be used.
+    Armed = 3,
+    /// Ready.
+    Active = 4,
+}
+
+impl PortState {
+    /// By the number of the InfiniBand specification; one that is none is taken for down.
+    pub(crate) const fn from_device(state: u32) -> Self {
+        match state {
+            2 => Self::Init,
+            3 => Self::Armed,
+            4 => Self::Active,
+            _ => Self::Down,
+        }
+    }
+}
+
 /// Identity of the function and its port, as read when the device was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
     /// PCI device id, as the user gave it.
@@ -28,18 +55,34 @@ pub struct DeviceInfo {
     pub psid: [u8; 16],
     /// Interface step sequence id in force, 0 or 1.
     pub issi: u16,
-    /// Whether the port was up (QUERY_VPORT_STATE).
+    /// The port is Ethernet; InfiniBand if not.
+    pub ethernet: bool,
+    /// State of the port (QUERY_VPORT_STATE; on InfiniBand QUERY_HCA_VPORT_CONTEXT). Without the capability `ib_virt` nothing
+    /// is known of an InfiniBand port: it counts as down, and all of its fields below are zero.
+    pub port_state: PortState,
+    /// Whether the port was up: active.
     pub port_up: bool,
     /// MAC address of the port; zero if it has none.
     pub mac: [u8; 6],
-    /// Largest packet of the port in bytes.
+    /// Largest packet of the port in bytes; 0 on InfiniBand.
     pub mtu: u16,
+    /// LID of an InfiniBand port; 0 while the subnet manager has given none, and on Ethernet.
+    pub lid: u16,
+    /// LID of an InfiniBand port's subnet manager; 0 without.
+    pub sm_lid: u16,
+    /// Packets of an InfiniBand port need a global route: it shares its LID with others.
+    pub grh_required: bool,
+    /// First entry of an InfiniBand port's P_Key table; 0 on Ethernet.
+    pub pkey: u16,
+    /// Port GUID.
+    pub port_guid: u64,
     /// Node GUID.
     pub node_guid: u64,
     /// System image GUID.
     pub system_image_guid: u64,
-    /// First entry of the port's GID table, most significant byte first: the link-local address made from the MAC
-    /// address. `None` without RoCE version 2.
+    /// First entry of the port's GID table, most significant byte first: on Ethernet the link-local address made from the MAC
+    /// address, `None` without RoCE version 2; on InfiniBand subnet prefix and port GUID,
+    /// `None` without the capability `ib_virt`.
     pub gid: Option<[u8; 16]>,
 }
 

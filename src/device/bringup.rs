@@ -7,25 +7,22 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use mlx5_hw::caps::{AtomicOrder, CapPage, CmdHcaCap, PortType, RoceCap};
+use mlx5_hw::caps::{AtomicOrder, CapPage, CmdHcaCap};
 use mlx5_hw::cmd::{
-    AdapterInfo, AllocUar, CapMode, CapType, EnableHca, InitHca, ModifyNicVportContext, PagesStage, QueryAdapter,
-    QueryHcaCap, QueryIssi, QueryNicVportContext, QuerySpecialContexts, QueryVportState, SetDriverVersion, SetHcaCap,
-    SetIssi, SetRoceAddress, Status, WriteHostEndianness,
+    AllocUar, CapMode, CapType, EnableHca, InitHca, PagesStage, QueryAdapter, QueryHcaCap, QueryIssi,
+    QuerySpecialContexts, SetDriverVersion, SetHcaCap, SetIssi, Status, WriteHostEndianness,
 };
 use mlx5_hw::eqe::EventType;
 use mlx5_hw::init_segment::CMD_INTERFACE_REV;
-use mlx5_hw::nic_vport::NicVportContext;
-use mlx5_hw::roce_address::RoceVersion;
 
-use super::attr::{Caps, DeviceInfo, link_local};
+use super::attr::{Caps, DeviceInfo};
 use super::config::DeviceConfig;
 use super::control::Control;
+use super::port;
 use crate::cmdq::CommandQueue;
 use crate::dma::Port;
 use crate::eq::{Plan, Role};
 use crate::error::{Error, Failure};
-use crate::gid::Gid;
 
 /// log2 of the most QPs asked for, as in Linux.
 const LOG_MAX_QP: u32 = 18;
@@ -42,8 +39,6 @@ const ASYNC_EVENTS: u64 = EventType::PATH_MIG.bit()
     | EventType::SRQ_CATAS_ERROR.bit()
     | EventType::SRQ_LAST_WQE.bit()
     | EventType::SRQ_RQ_LIMIT.bit();
-/// Bit of `roce_cap.roce_version`.
-const ROCE_V2: u32 = 1 << RoceVersion::VERSION_2.0;
 /// Entries asked for of each kind of EQ, as in Linux.
 const COMMAND_ENTRIES: u32 = 32;
 const ASYNC_ENTRIES: u32 = 4096;
@@ -114,7 +109,7 @@ pub(super) fn bring_up(control: &Control) -> Result<Brought, Error> {
     let resd_lkey = special_contexts(control, &caps)?;
     let uar = alloc_uar(control)?;
     let completion_eqns = event_queues(control, &caps, uar)?;
-    let info = port_info(control, &caps, issi, &adapter)?;
+    let info = port::identify(control, &caps, issi, &adapter)?;
     Ok(Brought { caps, info, uar, completion_eqns, resd_lkey })
 }
 
@@ -245,49 +240,6 @@ fn event_queues(control: &Control, caps: &Caps, uar: u32) -> Result<Vec<u32>, Er
     let completion =
         |i| Plan { vector: control.config.interrupt_of(i), ..plan(Role::Completion, COMPLETION_ENTRIES, 0) };
     (0..wanted).map(|i| eqs.create(control, uar, &completion(i))).collect()
-}
-
-/// Reads the port's state and turns RoCE on.
-fn port_info(control: &Control, caps: &Caps, issi: u16, adapter: &AdapterInfo) -> Result<DeviceInfo, Error> {
-    let state = control.exec(&QueryVportState)?;
-    let mut info = DeviceInfo {
-        device_id: control.config.device_id,
-        firmware: control.port.init_segment().fw_rev(),
-        vendor_id: adapter.vendor_id,
-        psid: adapter.psid,
-        issi,
-        port_up: state.is_up(),
-        mac: [0; 6],
-        mtu: 0,
-        node_guid: 0,
-        system_image_guid: 0,
-        gid: None,
-    };
-    if caps.general.port_type() != u32::from(PortType::ETHERNET.0) {
-        return Ok(info);
-    }
-    let context = control.exec(&QueryNicVportContext)?;
-    info.mac = context.permanent_address().bytes();
-    info.mtu = context.mtu() as u16;
-    info.node_guid = context.node_guid();
-    info.system_image_guid = context.system_image_guid();
-    if let Some(roce) = &caps.roce {
-        let on = NicVportContext::new().with_roce_en(true);
-        let command = ModifyNicVportContext { field_select: ModifyNicVportContext::ROCE_EN, context: on };
-        control.step(&command, |steps| steps.roce = true)?;
-        info.gid = first_gid(control, roce, info.mac)?;
-    }
-    Ok(info)
-}
-
-/// Puts the link-local address into the first entry of the GID table, for RoCE version 2.
-fn first_gid(control: &Control, roce: &RoceCap, mac: [u8; 6]) -> Result<Option<[u8; 16]>, Error> {
-    if roce.roce_address_table_size() == 0 || roce.roce_version() & ROCE_V2 == 0 {
-        return Ok(None);
-    }
-    let gid = Gid { gid: link_local(mac), mac, vlan: None };
-    control.step(&SetRoceAddress { index: 0, address: gid.layout() }, |steps| steps.gid = true)?;
-    Ok(Some(gid.gid))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod attr;
 mod bringup;
 mod config;
 mod control;
+pub(crate) mod port;
 mod teardown;
 
 use alloc::boxed::Box;
@@ -12,9 +13,10 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use mlx5_hw::cmd::Command;
+use mlx5_hw::hca_vport::HcaVportContext;
 use mlx5_hw::platform::{Bar, Platform};
 
-pub use attr::{Caps, DeviceInfo};
+pub use attr::{Caps, DeviceInfo, PortState};
 pub use config::{CommandTrace, DeviceConfig, LeakHook, Timeouts, TraceHook};
 pub(crate) use control::{Control, Patience};
 
@@ -55,7 +57,8 @@ impl Device {
         let control = bringup::connect(port, config)?;
         let made = bringup::bring_up(&control)?;
         let clock = Clock::new(control.port.clone(), &made.caps.general);
-        let gids = Gids::new(made.info.gid.map(|gid| Gid { gid, mac: made.info.mac, vlan: None }));
+        let own = made.info.gid.filter(|_| made.info.ethernet);
+        let gids = Gids::new(own.map(|gid| Gid { gid, mac: made.info.mac, vlan: None }));
         let inner = DeviceInner {
             control,
             made,
@@ -223,6 +226,18 @@ impl DeviceInner {
         self.control.exec_with(patience, command)
     }
 
+    /// State of a port now, and on InfiniBand its context.
+    ///
+    /// # Errors
+    /// What the device answers.
+    pub(crate) fn port_now(&self, port_num: u8) -> Result<(PortState, Option<HcaVportContext>), Error> {
+        if port::is_ethernet(&self.caps().general) {
+            return Ok((port::ethernet_state(&self.control)?, None));
+        }
+        let context = port::infiniband_context(&self.control, &self.caps().general, port_num)?;
+        Ok((PortState::from_device(context.vport_state()), Some(context)))
+    }
+
     /// Looks at the firmware's health, if it is time to.
     ///
     /// # Errors
@@ -238,7 +253,7 @@ impl DeviceInner {
     pub(crate) fn alloc_dma(&self, bytes: usize, extra: usize) -> Result<DmaRegion, Error> {
         let (port, size) = (&self.control.port, bytes.saturating_add(extra));
         match port.alloc(size, pages_of::alignment(bytes)) {
-            Err(Error::NoMemory) => port.alloc(size, 1 << pages_of::LOG_4K),
+            Err(error) if error.of_memory() => port.alloc(size, 1 << pages_of::LOG_4K),
             other => other,
         }
     }

@@ -359,6 +359,7 @@ mod tests {
         atomic_mode: None,
         ethernet: true,
         gids: 16,
+        no_loopback: None,
         ports: 1,
     };
 

@@ -71,7 +71,8 @@ impl Qp {
     /// `Invalid` (EINVAL) for a transition that is not there, a required attribute missing from `mask`, one in it that does not
     /// belong there, a value out of range, a `cur_qp_state` that is not the state;
     /// `Unsupported` (EOPNOTSUPP) for alternate paths, for remote atomics on a device without (told once there is room for
-    /// some: `max_dest_rd_atomic`), and for transitions that verbs define but that are not built;
+    /// some: `max_dest_rd_atomic`), for a path with `force_loopback` where the device or the transport does not have that, and
+    /// for transitions that verbs define but that are not built;
     /// what the device answers, with the queue pair in the state it was. After a command without an answer the device may have
     /// moved on all the same: [`query`](Self::query) tells, and destroying the queue pair is always right.
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
@@ -95,11 +96,24 @@ impl Qp {
             return invalid("cur_qp_state is not the queue pair's state");
         }
         let merged = merge(&self.attr, attr, mask);
-        check(&merged, given, &Limits::of(self.dev()))?;
+        let limits = Limits::of(self.dev());
+        check(&merged, given, &limits)?;
+        if given.contains(QpAttrMask::AV) && merged.ah_attr.force_loopback {
+            self.may_force_loopback(&limits)?;
+        }
         self.transition(&merged, given, to)?;
         self.attr = merged;
         self.state = to;
         Ok(())
+    }
+
+    /// Whether the port and the transport can force packets back.
+    fn may_force_loopback(&self, limits: &Limits) -> Result<(), Error> {
+        let missing = match self.qp_type {
+            QpType::Rc => limits.no_loopback,
+            _ => Some("forced loopback of unreliable connections"),
+        };
+        missing.map_or(Ok(()), |what| Err(Error::Unsupported { what }))
     }
 
     fn check_alive(&self) -> Result<(), Error> {
@@ -296,6 +310,10 @@ fn check(attr: &QpAttr, given: QpAttrMask, limits: &Limits) -> Result<(), Error>
 /// The path as the device takes it (PRM `ads`).
 fn path(attr: &QpAttr, qpn: u32, ethernet: bool) -> Ads {
     let ah = &attr.ah_attr;
+    if ah.force_loopback {
+        let ads = port(attr).with_fl(true);
+        return if ethernet { ads.with_eth_prio(ah.sl.into()) } else { ads.with_sl(ah.sl.into()) };
+    }
     let mut ads = Ads::new()
         .with_pkey_index(attr.pkey_index.into())
         .with_stat_rate(ah.static_rate.into())
@@ -357,6 +375,19 @@ mod tests {
             let context = |access| base(access, Some(AtomicMode(mode))).map(|qpc| (qpc.rae(), qpc.atomic_mode()));
             assert_eq!(context(AccessFlags::REMOTE_ATOMIC), Ok((true, u32::from(mode))));
             assert_eq!(context(AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE), Ok((false, 0)));
+        }
+    }
+
+    /// As Linux's vfio driver for migration sets up its own connection (`mlx5vf_activate_qp`): the port and the bit, no address.
+    #[test]
+    fn a_path_that_is_forced_back_has_no_address() {
+        let grh = Some(crate::ah::GlobalRoute { dgid: [7; 16], flow_label: 5, hop_limit: 9, ..Default::default() });
+        let (dlid, dmac, force_loopback) = (0x77, [2; 6], true);
+        let ah_attr = crate::ah::AhAttr { grh, dlid, dmac, static_rate: 3, force_loopback, ..Default::default() };
+        let attr = QpAttr { ah_attr, port_num: 1, pkey_index: 4, dest_qp_num: 9, ..QpAttr::default() };
+        for ethernet in [true, false] {
+            let ads = Ads::new().with_fl(true).with_pkey_index(4).with_vhca_port_num(1);
+            assert_eq!(path(&attr, 8, ethernet), ads);
         }
     }
 

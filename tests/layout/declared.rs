@@ -78,7 +78,8 @@ structures! {
         Qp2rstOut, CreateRmpIn, CreateRmpOut, ModifyRmpIn, ModifyRmpOut, DestroyRmpIn, DestroyRmpOut, QueryRmpIn,
         QueryRmpOut, RmpBitmask, AccessRegisterIn, AccessRegisterOut, RegisterHostEndianness, SetRoceAddressIn, SetRoceAddressOut,
         AllocUarIn, AllocUarOut, DeallocUarIn, DeallocUarOut, QueryNicVportContextIn, QueryNicVportContextOut,
-        ModifyNicVportContextIn, ModifyNicVportContextOut, QueryVportStateIn, QueryVportStateOut;
+        ModifyNicVportContextIn, ModifyNicVportContextOut, QueryVportStateIn, QueryVportStateOut, QueryHcaVportContextIn,
+        QueryHcaVportContextOut, QueryHcaVportGidIn, QueryHcaVportGidOut, QueryHcaVportPkeyIn, QueryHcaVportPkeyOut;
     cmd_entry: CmdQueueEntry, CmdIfBox;
     cqc: Cqc;
     cqe: Cqe64Layout, TmCqe, ErrCqe, SigErrCqe;
@@ -87,6 +88,7 @@ structures! {
     eqe: CompEvent, CqError, CmdInterCompEvent, PageReq, PortStateChangeEvent, QpEvents, DctEvents, GpioEvent,
         StallVlEvent, DbBfCongestionEvent, RdmaPageFaultEvent, WqeAssociatedPageFaultEvent, VportChange, PortModule,
         TempWarning, XrqErr, EventData, Eqe;
+    hca_vport: HcaVportContext;
     health: HealthBuffer;
     init_segment: InitialSeg;
     mini_cqe: MiniCqe8;

@@ -25,6 +25,8 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("create_rmp_in", "ctx.wq.pas[]*", "the halves of an address of the list"),
     ("modify_rmp_in", "ctx.wq.pas[]*", "the halves of an address of the list"),
     ("query_rmp_out", "rmp_context.wq.pas[]*", "the halves of an address of the list"),
+    ("query_hca_vport_gid_out", "gid*", "addresses of 16 bytes: read as two numbers each"),
+    ("query_hca_vport_pkey_out", "pkey[]*", "the lower half of a dword of the list"),
     ("c cmd_layout", "in_ptr", "declared as high and low part: the low bits are reserved"),
     ("c cmd_layout", "iptr", "another spelling of `in_ptr`"),
     ("c cmd_layout", "out_ptr", "declared as high and low part: the low bits are reserved"),

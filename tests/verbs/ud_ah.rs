@@ -16,8 +16,16 @@ const ROUTE: GlobalRoute = GlobalRoute {
     hop_limit: 0x40,
     traffic_class: 0x7c,
 };
-const ETHERNET: AhAttr =
-    AhAttr { grh: Some(ROUTE), dlid: 0, sl: 5, src_path_bits: 0, static_rate: 3, port_num: 1, dmac: [0; 6] };
+const ETHERNET: AhAttr = AhAttr {
+    grh: Some(ROUTE),
+    dlid: 0,
+    sl: 5,
+    src_path_bits: 0,
+    static_rate: 3,
+    port_num: 1,
+    dmac: [0; 6],
+    force_loopback: false,
+};
 
 fn infiniband() -> ModelConfig {
     let caps = CapConfig { ethernet: false, roce: false, ..CapConfig::default() };
@@ -46,6 +54,8 @@ fn attributes_out_of_range_are_refused() {
     }
     let given = AhAttr { dmac: [2, 0, 0, 0, 0, 1], ..global(GlobalRoute { dgid: far, ..ROUTE }) };
     let ah = pd.create_ah(&given).unwrap();
+    let forced = pd.create_ah(&AhAttr { force_loopback: true, ..ETHERNET }).map(drop);
+    assert_eq!(forced.map_err(Error::errno), Err(95), "Ethernet does not force datagrams");
     drop((ah, pd));
     close(&port, dev);
     let (port, dev) = open_with(infiniband());

@@ -265,6 +265,8 @@ crate::prm! {
         rc: 0x23f, 1;
         /// UAR pages of 4 KiB whatever the host's page size is.
         uar_4k: 0x240, 1;
+        /// Loopback QPs work while RoCE is off.
+        fl_rc_qp_when_roce_disabled: 0x248, 1;
         /// log2 of the size of the UAR area in MiB.
         uar_sz: 0x24a, 6;
         /// There is a page of port selection capabilities.

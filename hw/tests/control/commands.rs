@@ -339,3 +339,46 @@ fn addresses_are_written_with_all_64_bits() {
     assert_eq!(bytes(entry.words())[0x8..0x10], (address & !0x1ff).to_be_bytes());
     assert_eq!(bytes(entry.words())[0x30..0x38], (address & !0x1ff).to_be_bytes());
 }
+
+/// Linux's `mlx5_query_hca_vport_context`, `_gid` and `_pkey`: the port is named where there are two, one entry is asked for and
+/// lies behind the head of the output.
+#[test]
+fn an_infiniband_port_is_asked_as_linux_asks() {
+    let context = QueryHcaVportContext { port_num: 2 };
+    assert_eq!(encoded(&context), [0x07, 0x62, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(context.out_len(), 16 + 512);
+    let mut output = vec![0; 528];
+    // `mlx5_ifc_hca_vport_context_bits`, bytes from its start: states, GUIDs, LID and LMC, subnet manager.
+    let fields: [(usize, &[u8]); 7] = [
+        (0x20, &[0x10, 0, 0x5f, 0x24]),
+        (0x28, &[1, 2, 3, 4, 5, 6, 7, 8]),
+        (0x30, &[11, 12, 13, 14, 15, 16, 17, 18]),
+        (0x38, &[21, 22, 23, 24, 25, 26, 27, 28]),
+        (0x60, &[0xab, 0xcd, 0x00, 0x72]),
+        (0x64, &[0x12, 0x34]),
+        (0x66, &[0x90, 0]),
+    ];
+    for (at, bytes) in fields {
+        output[16 + at..16 + at + bytes.len()].copy_from_slice(bytes);
+    }
+    let port = decoded(&context, &output);
+    assert_eq!(
+        (port.grh_required(), port.port_physical_state(), port.port_state(), port.vport_state()),
+        (true, 5, 2, 4)
+    );
+    assert_eq!(port.system_image_guid(), 0x0102_0304_0506_0708);
+    assert_eq!((port.port_guid(), port.node_guid()), (0x0b0c_0d0e_0f10_1112, 0x1516_1718_191a_1b1c));
+    assert_eq!((port.lid(), port.lmc(), port.subnet_timeout()), (0xabcd, 3, 18));
+    assert_eq!((port.sm_lid(), port.sm_sl()), (0x1234, 9));
+
+    let gid = QueryHcaVportGid { port_num: 0, index: 0x102 };
+    assert_eq!(encoded(&gid), [0x07, 0x64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+    let address: [u8; 16] = core::array::from_fn(|i| 0xf0 + i as u8);
+    let output = [&[0; 12], &[0, 1, 0, 0][..], &address].concat();
+    assert_eq!((gid.out_len(), decoded(&gid, &output)), (output.len(), address));
+
+    let pkey = QueryHcaVportPkey { port_num: 1, index: 3 };
+    assert_eq!(encoded(&pkey), [0x07, 0x65, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 3]);
+    let output = [&[0; 16][..], &[0x55, 0xaa, 0xff, 0xfe]].concat();
+    assert_eq!((pkey.out_len(), decoded(&pkey, &output)), (output.len(), 0xfffe));
+}

@@ -73,5 +73,8 @@ fn commands_of_queue_pairs_and_ports_have_linux_s_lengths() {
     assert_eq!(shape(&QueryNicVportContext), (0x754, 16, 272));
     let modify = ModifyNicVportContext { field_select: 0, context: NicVportContext::new() };
     assert_eq!(shape(&modify), (0x755, 512, 16));
+    assert_eq!(shape(&QueryHcaVportContext { port_num: 0 }), (0x762, 16, 528));
+    assert_eq!(shape(&QueryHcaVportGid { port_num: 0, index: 0 }), (0x764, 16, 32));
+    assert_eq!(shape(&QueryHcaVportPkey { port_num: 0, index: 0 }), (0x765, 16, 20));
     assert_eq!(shape(&SetRoceAddress { index: 0, address: RoceAddrLayout::new() }), (0x761, 48, 16));
 }

@@ -66,6 +66,9 @@ messages! {
     QUERY_NIC_VPORT_CONTEXT: QueryNicVportContextIn, QueryNicVportContextOut;
     MODIFY_NIC_VPORT_CONTEXT: ModifyNicVportContextIn, ModifyNicVportContextOut;
     QUERY_VPORT_STATE: QueryVportStateIn, QueryVportStateOut;
+    QUERY_HCA_VPORT_CONTEXT: QueryHcaVportContextIn, QueryHcaVportContextOut;
+    QUERY_HCA_VPORT_GID: QueryHcaVportGidIn, QueryHcaVportGidOut;
+    QUERY_HCA_VPORT_PKEY: QueryHcaVportPkeyIn, QueryHcaVportPkeyOut;
     SET_ROCE_ADDRESS: SetRoceAddressIn, SetRoceAddressOut;
 }
 
