@@ -25,11 +25,12 @@ pub struct Ready {
 /// The first obstacle.
 pub fn ready(host: &Host, bdf: Bdf) -> Result<Ready, Obstacle> {
     let function = known(host, bdf)?;
-    let group = behind_iommu(&function)?;
+    has_iommu(host, &function)?;
     if !function.is_bound() {
         has_vfio_pci(host)?;
         return Err(Obstacle::NotBound { bdf, driver: function.driver });
     }
+    let group = behind_iommu(&function)?;
     viable(&group)?;
     let container = host.path("dev/vfio/vfio");
     if !container.exists() {
@@ -51,6 +52,13 @@ pub(super) fn known(host: &Host, bdf: Bdf) -> Result<Function, Obstacle> {
         Function { answers: false, .. } => Err(Obstacle::Dead { bdf }),
         function => Ok(function),
     }
+}
+
+/// Whether an IOMMU stands before a function, or may: some kernels tell a function's group only once a driver has it, such as
+/// Linux 6.12 with virtio-iommu.
+pub(super) fn has_iommu(host: &Host, function: &Function) -> Result<(), Obstacle> {
+    let later = function.driver.is_none() && !names_in(&host.path("sys/class/iommu")).is_empty();
+    if function.group.is_none() && later { Ok(()) } else { behind_iommu(function).map(|_| ()) }
 }
 
 /// The group of a function that an IOMMU keeps apart.

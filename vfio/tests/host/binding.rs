@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use mlx5_vfio::host::binding::{BindOptions, bind, unbind};
-use mlx5_vfio::host::{Bdf, Function, Member, Obstacle, Process};
+use mlx5_vfio::host::{Bdf, Function, Member, Obstacle, Process, check};
 
-use crate::kernel::{EBUSY, ENODEV, FakeKernel};
+use crate::kernel::{EBUSY, EINVAL, ENODEV, FakeKernel};
 use crate::machine::{CARD, Machine, bdf};
 
-const EINVAL: i32 = 22;
 const EACCES: i32 = 13;
 const MEMORY: &str = "run/mlx5/0000:03:00.0.json";
 
@@ -168,6 +167,23 @@ fn a_bind_that_fails_half_way_leaves_things_as_they_were() {
             assert!(!machine.path(MEMORY).exists(), "{case}");
         }
     }
+}
+
+/// Linux 6.12 with virtio-iommu: a function has no group until a driver has it.
+#[test]
+fn a_function_whose_group_comes_with_its_driver_is_bound_and_one_that_gets_none_is_put_back() {
+    let machine = Machine::new();
+    machine.vfio().pci(CARD, 0x15b3, 0x1017).write("sys/class/iommu/virtio1/uevent", "");
+    let ready = || check::ready(&machine.host(), card()).unwrap_err();
+    assert_eq!(ready(), Obstacle::NotBound { bdf: card(), driver: None });
+    let before = function(&machine);
+    let mut kernel = FakeKernel::new(&machine);
+    assert_eq!(bind(&machine.host(), &kernel, card(), &quick()), Err(Obstacle::NoIommu { bdf: card() }));
+    assert_eq!(function(&machine), before);
+    kernel.late_group = Some(3);
+    let bound = bind(&machine.host(), &kernel, card(), &quick()).unwrap();
+    assert_eq!((bound.group, bound.node), (3, machine.path("dev/vfio/3")));
+    assert!(check::ready(&machine.host(), card()).is_ok());
 }
 
 #[test]

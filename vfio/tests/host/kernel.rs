@@ -12,6 +12,7 @@ use crate::machine::Machine;
 
 pub const ENODEV: i32 = 19;
 pub const EBUSY: i32 = 16;
+pub const EINVAL: i32 = 22;
 
 pub struct FakeKernel<'a> {
     pub machine: &'a Machine,
@@ -23,6 +24,8 @@ pub struct FakeKernel<'a> {
     pub fails: Cell<Option<(usize, i32)>>,
     /// The driver that knows mlx5 functions.
     pub finds: Option<&'static str>,
+    /// The group that a function gets only when a driver takes it.
+    pub late_group: Option<u32>,
     /// Whether nodes appear.
     pub nodes: bool,
     /// Whether a process has a group open.
@@ -33,7 +36,16 @@ impl<'a> FakeKernel<'a> {
     pub fn new(machine: &'a Machine) -> Self {
         machine.driver("mlx5_core");
         let (writes, refuses) = (RefCell::default(), RefCell::default());
-        Self { machine, writes, refuses, fails: Cell::new(None), finds: Some("mlx5_core"), nodes: true, open: false }
+        Self {
+            machine,
+            writes,
+            refuses,
+            fails: Cell::new(None),
+            finds: Some("mlx5_core"),
+            late_group: None,
+            nodes: true,
+            open: false,
+        }
     }
 
     /// The names of the files written, with the lines.
@@ -56,11 +68,15 @@ impl<'a> FakeKernel<'a> {
     }
 
     fn attach(&self, name: &str, driver: &str) -> io::Result<()> {
+        if let (Some(id), None) = (self.late_group, self.node(name)) {
+            self.machine.group(id, &[name]);
+        }
         let only = self.read(name, "driver_override");
         let known = only.trim_end() == driver || only.trim_end() == "(null)" && self.finds == Some(driver);
         let answer = match self.refuses.borrow().get(driver) {
             Some(errno) => Some(*errno),
             None if self.held(name).is_some() => Some(EBUSY),
+            None if driver == "vfio-pci" && self.node(name).is_none() => Some(EINVAL),
             None => (!known).then_some(ENODEV),
         };
         if let Some(errno) = answer {

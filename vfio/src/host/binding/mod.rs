@@ -94,9 +94,9 @@ pub struct Unbound {
 /// What stands in the way. Things are as they were then, or [`Obstacle::NotRestored`] says what is not.
 pub fn bind(host: &Host, kernel: &dyn Kernel, bdf: Bdf, options: &BindOptions) -> Result<Bound, Obstacle> {
     let before = check::known(host, bdf)?;
-    let group = check::behind_iommu(&before)?;
+    check::has_iommu(host, &before)?;
     if before.is_bound() {
-        await_node(&group, options.patience)?;
+        let group = await_node(host, bdf, options.patience)?;
         return Ok(bound(&group, None, true));
     }
     check::has_vfio_pci(host)?;
@@ -104,19 +104,16 @@ pub fn bind(host: &Host, kernel: &dyn Kernel, bdf: Bdf, options: &BindOptions) -
         unused(&before)?;
     }
     let remembered = Memory::keep(host, &before)?;
-    let done = give(host, kernel, &before).and_then(|()| await_node(&group, options.patience));
-    if let Err(first) = done {
-        put_back(host, kernel, &before).map_err(|then| Obstacle::NotRestored {
-            bdf,
-            first: Box::new(first.clone()),
-            then: Box::new(then),
-        })?;
-        remembered.undo();
-        return Err(first);
+    match give(host, kernel, &before).and_then(|()| await_node(host, bdf, options.patience)) {
+        Ok(group) => Ok(bound(&group, before.driver, false)),
+        Err(first) => {
+            if let Err(then) = put_back(host, kernel, &before) {
+                return Err(Obstacle::NotRestored { bdf, first: Box::new(first), then: Box::new(then) });
+            }
+            remembered.undo();
+            Err(first)
+        }
     }
-    // Read again: a virtual function that went with its physical one is a member no longer.
-    let group = check::behind_iommu(&host.function(bdf)?)?;
-    Ok(bound(&group, before.driver, false))
 }
 
 /// Takes a function from its VFIO driver and gives it to the driver that it had before [`bind`]; where that is not known, to
@@ -178,7 +175,10 @@ fn give(host: &Host, kernel: &dyn Kernel, before: &Function) -> Result<(), Obsta
     if before.driver.is_some() {
         write(kernel, &before.sysfs.join("driver/unbind"), &before.bdf.to_string())?;
     }
-    take(host, kernel, before.bdf, VFIO_PCI)
+    let taken = take(host, kernel, before.bdf, VFIO_PCI);
+    // What vfio-pci answers then is EINVAL, which says less.
+    let alone = taken.is_err() && host.function(before.bdf)?.group.is_none();
+    if alone { Err(Obstacle::NoIommu { bdf: before.bdf }) } else { taken }
 }
 
 /// As it was before [`give`], however far that came.
@@ -210,15 +210,17 @@ fn take(host: &Host, kernel: &dyn Kernel, bdf: Bdf, driver: &str) -> Result<(), 
     if host.function(bdf)?.driver.as_deref() == Some(driver) { Ok(()) } else { Err(refused(0)) }
 }
 
-fn await_node(group: &Group, patience: Duration) -> Result<(), Obstacle> {
+/// Waits for the node of a function that is bound, and gives its group as it is now.
+fn await_node(host: &Host, bdf: Bdf, patience: Duration) -> Result<Group, Obstacle> {
+    let group = check::behind_iommu(&host.function(bdf)?)?;
     let start = Instant::now();
     while !group.node.exists() {
         if start.elapsed() >= patience {
-            return Err(Obstacle::NoNode { path: group.node.clone() });
+            return Err(Obstacle::NoNode { path: group.node });
         }
         std::thread::sleep(LOOK);
     }
-    Ok(())
+    Ok(group)
 }
 
 fn write(kernel: &dyn Kernel, path: &Path, line: &str) -> Result<(), Obstacle> {
