@@ -56,7 +56,7 @@ impl Host {
 }
 
 /// The content of a small file, without the line's end.
-fn text(path: &Path) -> Option<String> {
+pub(crate) fn text(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim_end().to_string())
 }
 
@@ -66,7 +66,7 @@ fn link(path: &Path) -> Option<String> {
 }
 
 /// The names in a folder, in order; none where there is no such folder.
-fn names_in(path: &Path) -> Vec<String> {
+pub(crate) fn names_in(path: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();

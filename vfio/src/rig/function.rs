@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mlx5::{Device, DeviceConfig};
 
-use super::{Rig, Waits, did_not_come_up, not_given_back};
+use super::{Rig, Waits, did_not_come_up, facts, not_given_back};
 use crate::cli::Failure;
 use crate::host::{Bdf, Host, Obstacle};
 use crate::port::{VfioFunction, VfioOptions};
@@ -43,6 +43,27 @@ impl Rig for VfioRig {
 
     fn name(&self) -> String {
         self.function.bdf().to_string()
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let host = Host::default();
+        let function = host.function(self.function.bdf());
+        let mut facts = function.map_or_else(|_| Vec::new(), |function| facts::of(&host, &function));
+        facts.push(("vectors", self.function.vectors().to_string()));
+        facts
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counters = self.function.counters();
+        vec![
+            ("interrupts", counters.interrupts),
+            ("sleeps", counters.sleeps),
+            ("mapped ranges", counters.maps),
+            ("mapped bytes", counters.mapped_bytes),
+            ("bytes in 2 MiB pages", counters.huge_bytes),
+            ("bytes given out", counters.outstanding_bytes),
+            ("resets", counters.resets),
+        ]
     }
 
     fn default_config(&self) -> DeviceConfig {

@@ -2,6 +2,8 @@
 
 mod args;
 #[cfg(target_os = "linux")]
+mod facts;
+#[cfg(target_os = "linux")]
 mod function;
 mod model;
 
@@ -48,6 +50,9 @@ pub(crate) trait Rig: Sync {
     fn facts(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+
+    /// What the port has counted and holds now.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
 
     /// How to open it, with as many completion vectors as it was given.
     fn default_config(&self) -> DeviceConfig;

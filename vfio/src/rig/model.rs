@@ -48,6 +48,11 @@ impl Rig for ModelRig {
         "software model".into()
     }
 
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let (ranges, bytes) = self.model.dma_outstanding();
+        vec![("interrupts", self.model.interrupts()), ("mapped ranges", ranges as u64), ("mapped bytes", bytes as u64)]
+    }
+
     fn default_config(&self) -> DeviceConfig {
         self.config.clone()
     }

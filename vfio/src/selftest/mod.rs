@@ -47,7 +47,7 @@ pub(crate) fn run(args: &SelftestArgs, json: bool, out: &mut dyn Write) -> Resul
     }
     let rig = args.device.rig(args.model.config(), &args.model.given())?;
     args.model.inject(rig.as_ref())?;
-    let run = Run::of(rig.as_ref(), &chosen, args, !json)?;
+    let run = Run::of(rig.as_ref(), &chosen, args, !json);
     if json {
         print_json(&report::object(&run), out)?;
     } else {

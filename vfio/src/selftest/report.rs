@@ -169,9 +169,9 @@ fn step(record: &Record) -> Value {
 }
 
 impl Counters {
-    fn numbers(&self) -> [(&'static str, u64); 10] {
-        let Self { commands, pages, events, .. } = self;
-        [
+    fn numbers(&self) -> Vec<(&'static str, u64)> {
+        let Self { port, commands, pages, events, .. } = self;
+        let of_driver = [
             ("commands posted", commands.posted),
             ("commands timed out", commands.timed_out),
             ("command events lost", commands.lost_events),
@@ -182,7 +182,8 @@ impl Counters {
             ("completion events", events.completions),
             ("asynchronous events", events.kept),
             ("events unknown", events.unknown),
-        ]
+        ];
+        of_driver.into_iter().chain(port.iter().copied()).collect()
     }
 }
 

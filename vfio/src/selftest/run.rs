@@ -37,8 +37,8 @@ pub(super) struct Record {
 }
 
 /// What driver and device have counted, at the end.
-#[derive(Clone, Copy)]
 pub(super) struct Counters {
+    pub(super) port: Vec<(&'static str, u64)>,
     pub(super) commands: CommandCounters,
     pub(super) pages: PageCounters,
     pub(super) events: EventCounters,
@@ -83,7 +83,7 @@ struct Runner<'a> {
 
 impl Run {
     /// Brings the device up, runs the steps, takes it down, and does it again.
-    pub(super) fn of(rig: &dyn Rig, steps: &[&Step], args: &SelftestArgs, shown: bool) -> Result<Self, Failure> {
+    pub(super) fn of(rig: &dyn Rig, steps: &[&Step], args: &SelftestArgs, shown: bool) -> Self {
         let commands: Arc<Mutex<Vec<CommandTrace>>> = Arc::default();
         let mut config = rig.default_config();
         if args.device.any_vectors() && rig.model().is_some() {
@@ -100,14 +100,14 @@ impl Run {
             facts.add_device(device, args.ids);
         }
         runner.steps(device.as_ref(), steps, args.quick);
-        let counters = device.as_ref().map(Counters::of);
+        let counters = device.as_ref().map(|device| Counters::of(rig, device));
         runner.take_down(device);
         let connects = runner.unconnected.is_none();
         runner.record(AGAIN, || again(rig, &config, connects));
         runner.record_always(LEFT, || left(rig));
         let commands = std::mem::take(&mut *commands.lock().unwrap_or_else(PoisonError::into_inner));
         let (device, complete) = (rig.name(), args.only.is_empty());
-        Ok(Self { device, complete, facts, records: runner.records, commands, counters })
+        Self { device, complete, facts, records: runner.records, commands, counters }
     }
 
     /// Why it counts as failed, if it does. What did not run is not known to work.
@@ -126,8 +126,9 @@ impl Run {
 }
 
 impl Counters {
-    fn of(device: &Device) -> Self {
+    fn of(rig: &dyn Rig, device: &Device) -> Self {
         Self {
+            port: rig.counters(),
             commands: device.command_counters(),
             pages: device.page_counters(),
             events: device.event_counters(),
@@ -282,5 +283,96 @@ fn left(rig: &dyn Rig) -> Done {
     match rig.violations().len() {
         0 => Ok(String::new()),
         n => wrong(format!("the driver broke {n} rules of the hardware")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_model::{Effect, Fault, Match, ModelConfig};
+
+    use super::*;
+    use crate::rig::ModelRig;
+
+    #[derive(clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: SelftestArgs,
+    }
+
+    /// A run on a model that does `effect` to the next command of this number.
+    fn run(opcode: u16, effect: Effect, options: &[&str]) -> Run {
+        let rig = ModelRig::new(ModelConfig::default());
+        if let Some(model) = rig.model() {
+            model.inject(Fault::Command { at: Match::Opcode(opcode), effect });
+        }
+        let Only { args } = clap::Parser::parse_from(["mlx5", "--model", "--quick"].iter().chain(options));
+        let steps = steps::all();
+        let Ok(chosen) = choose(&steps, &args.only) else { panic!("{options:?}") };
+        Run::of(&rig, &chosen, &args, false)
+    }
+
+    fn ended(run: &Run, is: fn(&Outcome) -> bool) -> Vec<&str> {
+        run.records.iter().filter(|record| is(&record.outcome)).map(|record| record.name.as_str()).collect()
+    }
+
+    /// MODIFY_CQ is 0x403, ENABLE_HCA 0x104, ALLOC_PD 0x800, DESTROY_CQ 0x401 (PRM, command opcodes).
+    #[test]
+    fn a_device_that_is_lost_ends_the_run_and_what_did_not_run_is_not_known_to_work() {
+        let run = run(0x403, Effect::Removed, &["--only", "port,cq-resize,uc,ud"]);
+        assert_eq!(ended(&run, |outcome| matches!(outcome, Outcome::Pass(_)))[..3], ["bring-up", "loopback", "port"]);
+        let failed = ended(&run, |outcome| matches!(outcome, Outcome::Fail(_)));
+        assert_eq!(failed[0], "cq-resize", "{failed:?}");
+        assert!(failed.contains(&"teardown"), "{failed:?}");
+        let not_run = ended(&run, |outcome| matches!(outcome, Outcome::NotRun(_)));
+        assert_eq!(not_run, ["uc", "ud", "health", "second-bring-up"]);
+        let why = run.records.iter().find(|record| record.name == "uc").map(|record| record.outcome.words());
+        assert_eq!(
+            why.as_deref(),
+            Some("the device was lost: the device does not answer, its registers read as all ones")
+        );
+        assert!(
+            run.verdict().is_some_and(|why| why.starts_with("selftest: cq-resize failed: ")),
+            "{:?}",
+            run.verdict()
+        );
+    }
+
+    #[test]
+    fn a_device_that_does_not_come_up_passes_nothing() {
+        let run = run(0x104, Effect::Status { status: 1, syndrome: 0x1234 }, &["--only", "port"]);
+        assert_eq!(ended(&run, |outcome| matches!(outcome, Outcome::Fail(_))), ["bring-up", "teardown"]);
+        let not_run = ended(&run, |outcome| matches!(outcome, Outcome::NotRun(_)));
+        assert_eq!(not_run, ["loopback", "port", "health", "second-bring-up"]);
+        assert!(run.verdict().is_some_and(|why| why.contains("ENABLE_HCA failed")), "{:?}", run.verdict());
+    }
+
+    /// What a step leaves behind is found by the teardown.
+    #[test]
+    fn a_command_that_is_refused_fails_the_step_it_is_of_and_no_other() {
+        let refused = Effect::Status { status: 0xf, syndrome: 7 };
+        for (opcode, says) in [(0x800, "ALLOC_PD"), (0x401, "DESTROY_CQ"), (0x403, "MODIFY_CQ")] {
+            let run = run(opcode, refused, &["--only", "cq-resize"]);
+            let failed = ended(&run, |outcome| matches!(outcome, Outcome::Fail(_)));
+            let step = if opcode == 0x403 { "cq-resize" } else { "loopback" };
+            assert_eq!(failed, [step], "{says}");
+            assert!(run.verdict().is_some_and(|why| why.contains(says)), "{:?}", run.verdict());
+            assert!(run.commands.iter().any(|command| command.result.is_err()), "{says}");
+        }
+    }
+
+    #[test]
+    fn one_step_that_did_not_run_is_enough_for_the_run_to_fail() {
+        let good = |outcome| Record { name: "x".into(), shows: String::new(), outcome, took: Duration::ZERO };
+        let missing = Missing::Other("none".into());
+        for (outcome, fails) in [
+            (Outcome::Pass(String::new()), false),
+            (Outcome::NotOffered(missing), false),
+            (Outcome::NotRun("lost".into()), true),
+            (Outcome::Fail("bad".into()), true),
+        ] {
+            let mut run = run(0xffff, Effect::Never, &["--only", "port"]);
+            run.records.push(good(outcome.clone()));
+            assert_eq!(run.verdict().is_some(), fails, "{outcome:?}");
+        }
     }
 }
