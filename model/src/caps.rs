@@ -12,6 +12,8 @@ pub(crate) const TYPE_ATOMIC: u16 = 3;
 pub(crate) const TYPE_ROCE: u16 = 4;
 /// The byte of the atomic page whose two top bits are `atomic_req_8B_endianness_mode`.
 const ATOMIC_MODE_AT: usize = 0x8;
+/// `fl_rc_qp_when_roce_enabled` of the RoCE page.
+const FL_WHEN_ENABLED: usize = 6;
 /// `qp_ts_format` of the RoCE page.
 const QP_TS_FORMAT: usize = 0x3 * 8 + 6;
 
@@ -116,6 +118,14 @@ impl Caps {
         page.unwrap_or_else(|| self.current("sq_ts_format")) != 0
     }
 
+    /// Whether reliable connections may be forced to loop back while RoCE is on, or off.
+    pub(crate) fn force_loopback(&self, roce_on: bool) -> bool {
+        if !roce_on {
+            return self.current("fl_rc_qp_when_roce_disabled") == 1;
+        }
+        self.roce.as_ref().is_some_and(|page| bits(page, FL_WHEN_ENABLED, 1) == 1)
+    }
+
     /// Puts an atomic page in force: only the endianness mode can be changed, and a driver may send the rest as zeros, as
     /// Linux's does.
     pub(crate) fn set_atomic(&mut self, page: &[u8]) -> Result<(), CapError> {
@@ -186,7 +196,7 @@ const SIZES: [Value; 10] = [
     ("log_max_current_uc_list", 0x7f, 3, 5, 4),
 ];
 
-fn configured(config: &CapConfig) -> [Value; 26] {
+fn configured(config: &CapConfig) -> [Value; 28] {
     // Object numbers have 24 bits.
     let [eq, cq, qp, mkey, pd] = config.log_max.map(|log| u64::from(log.min(24)));
     [
@@ -212,6 +222,8 @@ fn configured(config: &CapConfig) -> [Value; 26] {
         ("cq_period_start_from_cqe", 0x45, 3, 1, config.cq_period_start_from_cqe.into()),
         ("port_type", 0x36, 6, 2, config.ethernet.into()),
         ("eth_virt", 0x34, 3, 1, config.ethernet.into()),
+        ("ib_virt", 0x34, 2, 1, config.ib_virt.into()),
+        ("fl_rc_qp_when_roce_disabled", 0x49, 0, 1, config.fl_rc_qp_when_roce_disabled.into()),
         ("roce", 0x43, 5, 1, config.roce.into()),
         ("atomic", 0x43, 6, 1, config.atomic.into()),
         ("driver_version", 0x4c, 1, 1, config.driver_version.into()),
@@ -253,6 +265,8 @@ fn atomic_page() -> Vec<u8> {
 
 fn roce_page(config: &CapConfig) -> Vec<u8> {
     let mut page = vec![0; CAP_BYTES];
+    put_bits(&mut page, 5, 1, config.fl_rc_qp_when_roce_disabled.into());
+    put_bits(&mut page, FL_WHEN_ENABLED, 1, config.fl_rc_qp_when_roce_enabled.into());
     put_bits(&mut page, QP_TS_FORMAT, 2, ts_format(config));
     put_bits(&mut page, 0x11 * 8 + 4, 4, 6); // l3_type: IPv4 and IPv6
     put_bits(&mut page, 0x13 * 8, 8, 4); // roce_version: v2

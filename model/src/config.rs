@@ -44,6 +44,11 @@ pub struct ModelConfig {
     pub clock_drift_ppm: i32,
     /// MAC address of the port.
     pub mac: [u8; 6],
+    /// LID of an InfiniBand port, and how many low bits of it are path bits (`lmc`, at most 7). With 0 and 7, unless changed, it has
+    /// all LIDs of 0 to 127, which is convenient though no subnet manager gives them.
+    pub lid: u16,
+    /// See `lid`.
+    pub lmc: u8,
     /// The port has its link; [`Fault::Link`](crate::Fault::Link) changes that later.
     pub link_up: bool,
     /// The function can be reset by itself: PCI Express device capabilities, bit 28. If not, its reset bit does nothing.
@@ -85,6 +90,13 @@ pub struct CapConfig {
     pub scqe_break_moderation: bool,
     /// `port_type` and `eth_virt`: the port is Ethernet; InfiniBand if not.
     pub ethernet: bool,
+    /// `ib_virt`: an InfiniBand port is described by its HCA vport context.
+    pub ib_virt: bool,
+    /// `fl_rc_qp_when_roce_disabled`: reliable connections may be forced to loop back while RoCE is off, and on an InfiniBand
+    /// port.
+    pub fl_rc_qp_when_roce_disabled: bool,
+    /// `fl_rc_qp_when_roce_enabled`: the same while RoCE is on.
+    pub fl_rc_qp_when_roce_enabled: bool,
     /// `roce`: the function has RoCE; its own capability page then exists.
     pub roce: bool,
     /// `atomic`: the function does 8-byte atomics; their own capability page then exists.
@@ -138,6 +150,9 @@ impl Default for CapConfig {
             cq_period_start_from_cqe: true,
             scqe_break_moderation: true,
             ethernet: true,
+            ib_virt: false,
+            fl_rc_qp_when_roce_disabled: true,
+            fl_rc_qp_when_roce_enabled: true,
             roce: true,
             atomic: true,
             driver_version: true,
@@ -191,6 +206,9 @@ const NAMED: &[(&str, Off)] = &[
     ("cq_period_start_from_cqe", |c| c.cq_period_start_from_cqe = false),
     ("scqe_break_moderation", |c| c.scqe_break_moderation = false),
     ("log_max_rmp", |c| c.log_max_rmp = 0),
+    ("ib_virt", |c| c.ib_virt = false),
+    ("fl_rc_qp_when_roce_disabled", |c| c.fl_rc_qp_when_roce_disabled = false),
+    ("fl_rc_qp_when_roce_enabled", |c| c.fl_rc_qp_when_roce_enabled = false),
     ("roce", |c| c.roce = false),
     ("atomic", |c| c.atomic = false),
     ("driver_version", |c| c.driver_version = false),
@@ -221,8 +239,8 @@ impl CapConfig {
 impl ModelConfig {
     /// A function whose port is InfiniBand: no Ethernet and no RoCE, else as the default.
     pub fn infiniband() -> Self {
-        let caps = CapConfig { ethernet: false, roce: false, ..CapConfig::default() };
-        Self { caps, ..Self::default() }
+        let caps = CapConfig { ethernet: false, ib_virt: true, roce: false, ..CapConfig::default() };
+        Self { lid: 0x15, lmc: 0, caps, ..Self::default() }
     }
 
     /// What Linux's `mlx5_core` needs to bind and nothing else: a function without Ethernet and RoCE, for which it creates
@@ -230,6 +248,8 @@ impl ModelConfig {
     pub fn core() -> Self {
         let caps = CapConfig {
             ethernet: false,
+            fl_rc_qp_when_roce_disabled: false,
+            fl_rc_qp_when_roce_enabled: false,
             roce: false,
             atomic: false,
             driver_version: false,
@@ -265,6 +285,8 @@ impl Default for ModelConfig {
             timer_start: 0,
             clock_drift_ppm: 0,
             mac: [0x02, 0x15, 0xb3, 0x00, 0x00, 0x01],
+            lid: 0,
+            lmc: 7,
             link_up: true,
             flr: true,
             caps: CapConfig::default(),

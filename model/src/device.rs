@@ -206,6 +206,16 @@ impl Device {
         self.dma_write(what, iova, buf)
     }
 
+    /// The port's LID; that of no port while there is no link, as cards show it.
+    pub(crate) fn lid(&self) -> u16 {
+        if self.link_up { self.config.lid } else { 0xffff }
+    }
+
+    /// Whether a LID is one of the port's: 2^`lmc` from its own on.
+    pub(crate) fn owns_lid(&self, lid: u16) -> bool {
+        self.link_up && lid.checked_sub(self.config.lid).is_some_and(|path| path >> self.config.lmc.min(7) == 0)
+    }
+
     /// Whether the function is there and may access memory.
     pub(crate) fn on_bus(&self) -> bool {
         self.present && self.pci.bus_master()

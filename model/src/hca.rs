@@ -41,6 +41,20 @@ impl Hca {
         }
     }
 
+    /// `port_type`: the port is InfiniBand, not Ethernet.
+    pub(crate) fn is_infiniband(&self) -> bool {
+        self.caps.current("port_type") == 0
+    }
+
+    /// Whether a queue pair may be told to send to its own port whatever its addresses say (`fl`): an InfiniBand one may, as
+    /// RoCE is off there.
+    pub(crate) fn may_force_loopback(&self, reliable: bool) -> bool {
+        if self.is_infiniband() && !reliable {
+            return true;
+        }
+        reliable && self.caps.force_loopback(self.vport.roce_on())
+    }
+
     /// Whether commands must be signed: SET_HCA_CAP has turned it on.
     pub(crate) fn checksum_on(&self) -> bool {
         self.caps.current("cmdif_checksum") == 3

@@ -1,6 +1,6 @@
 //! The NIC vport context: addresses and switches of the port.
 
-use crate::bytes::{put_bits, put64};
+use crate::bytes::{be64, bit_at, put_bits, put64};
 
 /// Bytes of the context.
 pub(crate) const VPORT_BYTES: usize = 0x100;
@@ -46,5 +46,23 @@ impl Vport {
         put64(&mut context, 0x38, guid);
         context[0xf6..0xfc].copy_from_slice(&mac);
         Self { context }
+    }
+
+    /// GUIDs of the system image, the port and the node.
+    pub(crate) fn guids(&self) -> [u64; 3] {
+        [0x28, 0x30, 0x38].map(|at| be64(&self.context, at))
+    }
+
+    /// The port's first GID on InfiniBand: the link-local prefix and its GUID.
+    pub(crate) fn gid(&self) -> [u8; 16] {
+        let mut gid = [0; 16];
+        gid[..2].copy_from_slice(&[0xfe, 0x80]);
+        gid[8..].copy_from_slice(&self.context[0x30..0x38]);
+        gid
+    }
+
+    /// `roce_en`.
+    pub(crate) fn roce_on(&self) -> bool {
+        bit_at(&self.context, 31)
     }
 }

@@ -5,6 +5,7 @@ mod cq_form;
 mod cq_modify;
 mod eq;
 mod hca;
+mod hca_vport;
 mod mkey;
 mod pages;
 mod qp;

@@ -1,8 +1,8 @@
 //! Queue pairs: creation, the state machine, destruction.
 
-use super::Reject;
 use super::qp_fields::{self, Taken};
 use super::ring::{check_buffer, check_record};
+use super::{Reject, hca_vport};
 use crate::bytes::{be24, be32, bits, put_bits, put64};
 use crate::data;
 use crate::device::Device;
@@ -151,6 +151,9 @@ pub(super) fn rst2init(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
     if u64::from(qp.path.port) > dev.hca.caps.current("num_ports") {
         return Err(Reject::QpPort);
     }
+    if usize::from(qp.path.pkey_index) >= hca_vport::PKEYS << dev.hca.caps.current("pkey_table_size") {
+        return Err(Reject::QpPkey);
+    }
     step(dev, qpn, qp, QpState::Init);
     Ok(())
 }
@@ -167,8 +170,12 @@ pub(super) fn init2rtr(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
     if u64::from(qp.log_rra_max) > dev.hca.caps.current("log_max_ra_res_qp") {
         return Err(Reject::QpResponderDepth);
     }
+    let forced = qp.path.force_loopback && service != Service::Ud;
+    if forced && !dev.hca.may_force_loopback(service == Service::Rc) {
+        return Err(Reject::QpForceLoopback);
+    }
     let address = dev.hca.roce_addresses.get(usize::from(qp.path.source_index));
-    let addressed = service == Service::Ud || address.is_some_and(|a| a.iter().any(|byte| *byte != 0));
+    let addressed = service == Service::Ud || forced || address.is_some_and(|a| a.iter().any(|byte| *byte != 0));
     if dev.hca.caps.current("roce") == 1 && !addressed {
         return Err(Reject::QpSourceAddress);
     }

@@ -192,6 +192,12 @@ rejects! {
     RmpStride = BAD_PARAM, 0x4d_0097, "log_wq_stride is out of range";
     RmpPd = BAD_RESOURCE, 0x4d_0098, "the RMP's PD does not exist";
     RmpLimit = BAD_PARAM, 0x4d_0099, "lwm exceeds the entries of the RMP";
+    NicVportOff = BAD_OP, 0x4d_009b, "the port is not Ethernet";
+    HcaVportOff = BAD_OP, 0x4d_009c, "the port is not InfiniBand, or ib_virt is off";
+    HcaVportPort = BAD_PARAM, 0x4d_009d, "port_num is not a port of this function";
+    HcaVportIndex = BAD_INDEX, 0x4d_009e, "the index exceeds the table";
+    QpForceLoopback = BAD_PARAM, 0x4d_009f, "fl without its capability";
+    QpPkey = BAD_INDEX, 0x4d_00a0, "pkey_index exceeds the table";
     QpRmp = BAD_RESOURCE, 0x4d_009a, "srqn_rmpn does not exist";
 }
 

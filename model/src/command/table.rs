@@ -1,7 +1,7 @@
 //! The table of commands.
 
 use super::reserved::{self, Bits};
-use super::{Reject, cq, cq_modify, eq, hca, mkey, pages, qp, rmp, small, vport};
+use super::{Reject, cq, cq_modify, eq, hca, hca_vport, mkey, pages, qp, rmp, small, vport};
 use crate::device::Device;
 
 /// When a command is allowed.
@@ -170,6 +170,30 @@ static TABLE: &[Spec] = &[
         (Exactly(0x30), Exactly(16)),
         reserved::SET_ROCE_ADDRESS,
         vport::set_roce_address,
+    ),
+    spec(
+        0x762,
+        "QUERY_HCA_VPORT_CONTEXT",
+        Initialized,
+        (Exactly(16), Exactly(0x210)),
+        reserved::HCA_VPORT,
+        hca_vport::query,
+    ),
+    spec(
+        0x764,
+        "QUERY_HCA_VPORT_GID",
+        Initialized,
+        (Exactly(16), AtLeast(0x20)),
+        reserved::HCA_VPORT_INDEX,
+        hca_vport::gids,
+    ),
+    spec(
+        0x765,
+        "QUERY_HCA_VPORT_PKEY",
+        Initialized,
+        (Exactly(16), AtLeast(0x14)),
+        reserved::HCA_VPORT_INDEX,
+        hca_vport::pkeys,
     ),
     spec(0x800, "ALLOC_PD", Initialized, SMALL, reserved::HEADER_ONLY, small::alloc_pd),
     spec(0x801, "DEALLOC_PD", Initialized, SMALL, reserved::VALUE_24, small::dealloc_pd),

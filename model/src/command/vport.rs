@@ -22,7 +22,13 @@ pub(super) fn state(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done {
     Ok(())
 }
 
+/// There is a NIC vport context on an Ethernet port only.
+fn ethernet(dev: &Device) -> Done {
+    if dev.hca.is_infiniband() { Err(Reject::NicVportOff) } else { Ok(()) }
+}
+
 pub(super) fn query(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done {
+    ethernet(dev)?;
     own_vport(input)?;
     // allowed_list_type: unicast, multicast, VLAN; each list is empty.
     if bits(input, 0xc * 8 + 5, 3) > 2 {
@@ -33,6 +39,7 @@ pub(super) fn query(dev: &mut Device, input: &[u8], output: &mut [u8]) -> Done {
 }
 
 pub(super) fn modify(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done {
+    ethernet(dev)?;
     own_vport(input)?;
     let select = be32(input, 0xc);
     let known = FIELDS.iter().fold(0, |all, field| all | field.select);

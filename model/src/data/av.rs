@@ -10,6 +10,8 @@ pub(crate) struct Address {
     pub(crate) qpn: u32,
     /// The whole address vector: one in the compact form has none of what follows `path`.
     pub(crate) extended: bool,
+    /// To the own port, whatever the rest says: on InfiniBand only.
+    pub(crate) force_loopback: bool,
     /// Service level: on Ethernet the priority in its upper three bits.
     pub(crate) sl: u8,
     /// Path bits of the source LID.
@@ -27,6 +29,8 @@ pub(crate) struct Address {
     pub(crate) gid: [u8; 16],
 }
 
+/// The force-loopback bit (`fl`), beside the path bits.
+pub(super) const FORCE_LOOPBACK: usize = 104;
 /// Units of 16 bytes of an address vector: whole, and in the compact form.
 const WHOLE: usize = 3;
 const COMPACT: usize = 1;
@@ -42,8 +46,8 @@ impl Address {
         if raw.len() < units * DS_UNIT {
             return Err(WqeFault::Missing("rest of the datagram segment"));
         }
-        // Beyond the Q_Key, beside the queue number, the force-loopback bit; between port and MAC, beside the GRH bit.
-        let always = [(32, 32), (65, 7), (104, 1)];
+        // Beyond the Q_Key, beside the queue number; between port and MAC, beside the GRH bit.
+        let always = [(32, 32), (65, 7)];
         let whole = [(128, 32), (224, 1), (226, 2)];
         let reserved =
             always.iter().chain(whole.iter().filter(|_| extended)).find(|(at, width)| get(raw, *at, *width) != 0);
@@ -56,6 +60,7 @@ impl Address {
             qpn: get(raw, 72, 24) as u32,
             extended,
             sl: get(raw, 100, 4) as u8,
+            force_loopback: get(raw, FORCE_LOOPBACK, 1) == 1,
             path: get(raw, 105, 7) as u8,
             lid: get(raw, 112, 16) as u16,
             mac: core::array::from_fn(|i| rest[20 + i]),

@@ -1,6 +1,6 @@
 //! Work requests of a send queue as the device fetches them: read, checked, with their payload gathered.
 
-use super::av::Address;
+use super::av::{Address, FORCE_LOOPBACK};
 use super::cqe::{CqeError, syndrome};
 use super::memory;
 use super::wqe::{self, Atomic, Ctrl, DS_UNIT, DataSeg, Remote, Segment, Work, WqeFault};
@@ -125,8 +125,11 @@ fn work(dev: &mut Device, qpn: u32, ctrl: &Ctrl, index: u16) -> Result<Work, Cqe
     }
     // The compact form has no room for the addresses of Ethernet.
     let compact = matches!(&work, Ok(Work::Datagram(to, _)) if !to.extended);
+    let forced = matches!(&work, Ok(Work::Datagram(to, _)) if to.force_loopback);
     let work = if compact && dev.hca.caps.current("roce") == 1 {
         Err(WqeFault::Missing("whole address vector"))
+    } else if forced && !dev.hca.may_force_loopback(false) {
+        Err(WqeFault::Reserved(DS_UNIT + FORCE_LOOPBACK / 8))
     } else {
         work
     };

@@ -3,6 +3,8 @@
 //! An IPv6 header (RoCE v2) and a global route header (InfiniBand) have 40 bytes; an IPv4 header has the last 20 of them, and what
 //! is before it stays as it was, as UCX found it on cards.
 
+use crate::device::Device;
+
 use super::av::Address;
 use super::wqe::{Ctrl, opcode};
 
@@ -31,8 +33,6 @@ const ADDRESS_IPV4: u8 = 0;
 /// Next header of the InfiniBand transport (IBA), and UDP.
 const NEXT_IBA: u8 = 0x1b;
 const NEXT_UDP: u8 = 17;
-/// LIDs of an InfiniBand port: it has all of 0 to 127.
-const LIDS: u16 = 128;
 
 /// Bytes of a packet behind the network header, without UDP: transport headers, payload in full words, checksum.
 fn transport_bytes(ctrl: &Ctrl, len: usize) -> usize {
@@ -56,14 +56,18 @@ pub(super) fn roce(source: &[u8; 32], to: &Address, ctrl: &Ctrl, len: usize) -> 
 }
 
 /// A local route, and a global route header if it is asked for; `None` when the LID is not the port's.
-pub(super) fn infiniband(source: &[u8; 16], to: &Address, ctrl: &Ctrl, len: usize) -> Option<Network> {
-    let plain = Network { header: Vec::new(), flags: to.sl, source_lid: to.path.into(), path: to.lid as u8 };
+pub(super) fn infiniband(dev: &Device, to: &Address, ctrl: &Ctrl, len: usize) -> Option<Network> {
+    let (lid, paths) = (dev.config.lid, (1_u16 << dev.config.lmc.min(7)) - 1);
+    let path = (to.lid.wrapping_sub(lid) & paths) as u8;
+    let plain =
+        Network { header: Vec::new(), flags: to.sl, source_lid: lid.wrapping_add(u16::from(to.path) & paths), path };
     let global = || Network {
-        header: ipv6(source, to, transport_bytes(ctrl, len) as u16, NEXT_IBA),
+        header: ipv6(&dev.hca.vport.gid(), to, transport_bytes(ctrl, len) as u16, NEXT_IBA),
         flags: HEADER_IN_DATA | to.sl,
         ..plain.clone()
     };
-    (to.lid < LIDS).then(|| if to.global { global() } else { plain.clone() })
+    let own = to.force_loopback || dev.owns_lid(to.lid);
+    own.then(|| if to.global { global() } else { plain.clone() })
 }
 
 fn ipv6(source: &[u8], to: &Address, bytes: u16, next: u8) -> Vec<u8> {

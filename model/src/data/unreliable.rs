@@ -70,11 +70,7 @@ fn datagram(dev: &mut Device, qpn: u32, ctrl: &Ctrl, to: &Address, payload: &[u8
 /// The network header with which a datagram comes in at this function; `None` when it goes elsewhere.
 fn route(dev: &Device, ctrl: &Ctrl, to: &Address, len: usize) -> Option<Network> {
     if dev.hca.caps.current("roce") == 0 {
-        // The link-local GID of the port's GUID.
-        let mut gid = [0; 16];
-        gid[..2].copy_from_slice(&[0xfe, 0x80]);
-        gid[8..].copy_from_slice(&dev.hca.vport.context[0x30..0x38]);
-        return grh::infiniband(&gid, to, ctrl, len);
+        return grh::infiniband(dev, to, ctrl, len);
     }
     let source = wire::source_address(dev, to.source_index)?;
     wire::is_own(dev, to.gid, to.mac).then(|| grh::roce(&source, to, ctrl, len))

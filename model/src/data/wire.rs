@@ -96,12 +96,20 @@ pub(super) fn connected(dev: &Device, qpn: u32, sender: &Qp, receiver: &Qp) -> b
         && leads_home(dev, receiver)
 }
 
-/// Whether the address path of a queue pair leads from the function's port to itself: over RoCE, the source is a RoCE
-/// address that is set, and the destination's GID and MAC address are those of one.
+/// Whether the address path of a queue pair leads from the function's port to itself. It does when it is forced to. Over RoCE, the
+/// source is a RoCE address that is set, and the destination's GID and MAC address are those of one: such packets turn in the
+/// function, with or without a link, since Linux's steering relies on them. Over InfiniBand, the destination is a LID of the
+/// port, which it has only with a link.
 fn leads_home(dev: &Device, qp: &Qp) -> bool {
     let path = &qp.path;
-    if path.port != 1 || dev.hca.caps.current("roce") == 0 {
+    if path.port != 1 || path.force_loopback {
         return path.port == 1;
+    }
+    if dev.hca.is_infiniband() {
+        return dev.owns_lid(path.remote_lid) && (!path.global || path.remote_gid == dev.hca.vport.gid());
+    }
+    if dev.hca.caps.current("roce") == 0 {
+        return true;
     }
     source_address(dev, path.source_index).is_some() && is_own(dev, path.remote_gid, path.remote_mac)
 }

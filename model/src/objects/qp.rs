@@ -27,6 +27,13 @@ pub(crate) enum Service {
 /// Where a queue pair sends to (ADS).
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
+    /// `fl`: to the own port, whatever the rest says.
+    pub(crate) force_loopback: bool,
+    /// `grh` and `rlid`: on InfiniBand, whether there is a global route header, and the destination.
+    pub(crate) global: bool,
+    pub(crate) remote_lid: u16,
+    /// `pkey_index`.
+    pub(crate) pkey_index: u16,
     /// `src_addr_index`: which RoCE address it sends from.
     pub(crate) source_index: u8,
     pub(crate) ack_timeout: u8,
@@ -40,6 +47,10 @@ pub(crate) struct Path {
 impl Path {
     fn decode(ads: &[u8]) -> Self {
         let mut path = Self {
+            force_loopback: bit_at(ads, 0),
+            global: bit_at(ads, 40),
+            remote_lid: bits(ads, 48, 16) as u16,
+            pkey_index: bits(ads, 16, 16) as u16,
             source_index: u8_at(ads, 0x9),
             ack_timeout: bits(ads, 0x8 * 8, 5) as u8,
             remote_gid: [0; 16],

@@ -3,7 +3,7 @@
 //! The address vector is laid out as the headers of Linux and rdma-core say (`mlx5_wqe_av`); network headers as RFC 791 and
 //! RFC 8200 have them, in front of the transport headers of the RoCE v2 annex.
 
-use mlx5_model::{CapConfig, ViolationKind};
+use mlx5_model::{CapConfig, Fault, ViolationKind};
 
 use crate::connections::CQ;
 use crate::one_sided::{SEND, SEND_IMM, SEND_INV, WRITE};
@@ -402,5 +402,18 @@ fn on_infiniband_completions_tell_service_level_and_paths() {
     let av = infiniband(&b, true, 0x80);
     b.post(SEND, 0, &av);
     assert!(b.rdma.take(&mut b.cq_b).is_none(), "another port's LID");
+    // The force-loopback bit, in both forms; then without a link as well.
+    for (extended, up) in [(false, true), (true, true), (true, false)] {
+        b.rdma.raw.model.inject(Fault::Link { up });
+        let mut av = infiniband(&b, extended, 0x80);
+        put(&mut av, 104, 1, 1);
+        b.recv(200);
+        b.post(SEND, 0, &[av, inline(b"abcd")].concat());
+        assert_eq!(get(&b.rdma.poll(&mut b.cq_b), 352, 32), 44);
+        b.rdma.drain_async_events();
+    }
+    let av = infiniband(&b, true, 0x4a);
+    b.post(SEND, 0, &av);
+    assert!(b.rdma.take(&mut b.cq_b).is_none(), "no LID without a link");
     b.rdma.assert_clean();
 }

@@ -14,6 +14,7 @@ mod depth;
 mod errors;
 mod events;
 mod faults;
+mod infiniband;
 mod inline;
 mod kinds;
 mod mix;

@@ -151,21 +151,31 @@ impl Rdma {
 
     /// INIT2RTR towards a queue pair at an address.
     pub fn ready_to_receive_from(&self, qp: &Qp, peer: u32, gid: [u8; 16], mac: [u8; 6]) {
-        self.modify(0x503, qp, |qpc| {
+        self.ready_to_receive_by(qp, peer, |ads| {
+            put(ads, 88, 8, 64); // hop_limit
+            ads[16..32].copy_from_slice(&gid);
+            put(ads, 272, 16, 0xc000); // udp_sport
+            ads[38..44].copy_from_slice(&mac);
+        });
+    }
+
+    /// INIT2RTR towards a queue pair by an address path that `fill` writes.
+    pub fn ready_to_receive_by(&self, qp: &Qp, peer: u32, fill: impl Fn(&mut [u8])) {
+        let out = self.try_ready_to_receive(qp, peer, fill);
+        assert_eq!(out, (0, 0), "INIT2RTR_QP");
+    }
+
+    /// The same: status and syndrome.
+    pub fn try_ready_to_receive(&self, qp: &Qp, peer: u32, fill: impl Fn(&mut [u8])) -> (u8, u64) {
+        self.try_modify(0x503, qp, |qpc| {
             put(qpc, 168, 24, peer.into());
             put(qpc, 64, 3, qp.wish.mtu.into());
             put(qpc, 67, 5, qp.wish.log_msg_max.into());
             put(qpc, 1160, 3, qp.wish.log_rra.into());
             put(qpc, 1187, 5, qp.wish.min_rnr_nak.into());
             put(qpc, 1192, 24, qp.wish.psn.into());
-            let ads = &mut qpc[24..68];
-            put(ads, 264 - 192, 8, 0);
-            put(ads, 88, 8, 64); // hop_limit
-            ads[16..32].copy_from_slice(&gid);
-            put(ads, 272, 16, 0xc000); // udp_sport
-            put(ads, 296, 8, 1); // vhca_port_num
-            ads[38..44].copy_from_slice(&mac);
-        });
+            fill(&mut qpc[24..68]);
+        })
     }
 
     /// RTR2RTS.
@@ -181,6 +191,11 @@ impl Rdma {
     }
 
     fn modify(&self, opcode: u16, qp: &Qp, fill: impl Fn(&mut [u8])) {
+        let (status, syndrome) = self.try_modify(opcode, qp, fill);
+        assert_eq!(status, 0, "command {opcode:#x}: syndrome {syndrome:#x}");
+    }
+
+    fn try_modify(&self, opcode: u16, qp: &Qp, fill: impl Fn(&mut [u8])) -> (u8, u64) {
         let mut body = vec![0; 264];
         put(&mut body, 8, 24, qp.qpn.into());
         put(&mut body, 64, 32, 0);
@@ -188,7 +203,8 @@ impl Rdma {
         self.fill(qpc, &qp.wish);
         put(qpc, 192 + 296, 8, 1);
         fill(qpc);
-        self.raw.command(opcode, 0, &body, 16);
+        let out = self.raw.try_command(opcode, 0, &body, 16);
+        (out[0], get(&out, 32, 32))
     }
 
     /// Two queue pairs, connected, ready to send.
