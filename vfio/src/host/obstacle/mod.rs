@@ -194,3 +194,6 @@ impl fmt::Display for Obstacle {
 }
 
 impl std::error::Error for Obstacle {}
+
+#[cfg(test)]
+mod tests;

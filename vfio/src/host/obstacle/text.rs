@@ -118,7 +118,7 @@ impl Obstacle {
                 "raise the limit: `ulimit -l` (KiB), memlock in /etc/security/limits.conf, LimitMEMLOCK= of a service"
                     .into()
             }
-            Self::BarNotMappable { .. } => format!("{KERNEL_LOG}, and for 'Above 4G decoding' in the BIOS"),
+            Self::BarNotMappable { .. } => format!("{KERNEL_LOG}; switch on 'Above 4G decoding' in the BIOS"),
             Self::NoReset { .. } => {
                 "use a function that has FLR, such as a virtual one (`lspci -vv` says FLReset+)".into()
             }
@@ -173,5 +173,10 @@ fn permission(path: &Path) -> String {
 }
 
 fn answer(errno: i32) -> String {
-    if errno == 0 { "without a reason".into() } else { std::io::Error::from_raw_os_error(errno).to_string() }
+    if errno == 0 {
+        return "without a reason".into();
+    }
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    let words = text.split(" (os error").next().unwrap_or_default();
+    format!("{words}, errno {errno}")
 }
