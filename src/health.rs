@@ -153,3 +153,47 @@ impl Watch {
         Health::Syndrome { syndrome: buffer.syndrome(), ext_syndrome, fatal: buffer.rfr() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+    use alloc::sync::Arc;
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    use mlx5_hw::platform::Bar;
+
+    use super::*;
+    use crate::fake::Fake;
+
+    /// Registers of a healthy device that reads as ones from a certain access on.
+    struct Leaving(AtomicU32);
+
+    // SAFETY: there is no device.
+    unsafe impl Bar for Leaving {
+        fn size(&self) -> usize {
+            1 << 20
+        }
+
+        fn read32(&self, offset: usize) -> u32 {
+            let left = self.0.load(Ordering::Relaxed);
+            self.0.store(left.saturating_sub(1), Ordering::Relaxed);
+            let value: u32 = if offset == 0x14 { 0x1234_5055 } else { 0 };
+            if left == 0 { u32::MAX } else { value.swap_bytes() }
+        }
+
+        fn write32(&self, _: usize, _: u32) {}
+
+        fn write64(&self, _: usize, _: u64) {}
+    }
+
+    #[test]
+    fn a_device_that_leaves_during_a_look_is_gone_and_not_sick() {
+        for reads in 0..8 {
+            let bar = Leaving(AtomicU32::new(1 + reads));
+            let port = Port::new(Arc::new(Fake::default()), Box::new(bar), None);
+            let seen = Watch::new(&port).look(&port, u64::MAX);
+            // State of the queue, initializing, two of the health buffer, and whether it is there; then the counter.
+            assert_eq!(seen, if reads < 5 { Health::Gone } else { Health::Ok }, "{reads} reads");
+        }
+    }
+}

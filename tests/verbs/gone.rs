@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mlx5::hw::cmd::Opcode;
 use mlx5::hw::init_segment::{InitSegment, NicInterface};
-use mlx5::hw::platform::Platform;
+use mlx5::hw::platform::{Bar, Platform};
 use mlx5::{
     AccessFlags, AsyncEvent, CompChannel, Device, DeviceConfig, Error, Failure, Health, Mr, QpAttr, QpAttrMask, QpState,
 };
@@ -302,7 +302,11 @@ fn memory_of_a_lost_function_stays_on_a_platform_that_cannot_reset() {
 #[test]
 fn a_function_that_is_starting_anew_was_reset() {
     let (port, dev) = open_config(ModelConfig { boot_ns: 500 * MS, ..ModelConfig::default() }, DeviceConfig::default());
+    // Somebody else's driver would have to have put its command queue in the same place.
+    let address = [0x10, 0x14].map(|at| port.model.read32(at).swap_bytes());
     Loss::ResetOn.happens(&port.model);
+    let queue = u64::from(address[0]) << 32 | u64::from(address[1] & 0xffff_f000);
+    InitSegment::new(&port.model).set_cmdq_address(queue);
     assert_eq!(dev.health(), Health::Reset);
     assert_eq!((dev.failure(), dev.close().is_err()), (Some(Failure::Reset), true));
     assert_eq!(port.model.dma_outstanding(), (0, 0));
