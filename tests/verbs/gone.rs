@@ -316,6 +316,21 @@ fn a_function_that_is_starting_anew_was_reset() {
     crate::support::close(&port, dev);
 }
 
+/// Events that it left are taken, and it is not told: its doorbells may be somebody else's.
+#[test]
+fn events_of_a_function_that_was_reset_are_taken_without_a_doorbell() {
+    let (port, dev) = open();
+    port.model.inject(Fault::Link { up: false });
+    Loss::ResetOn.happens(&port.model);
+    assert_eq!(dev.health(), Health::Reset);
+    let writes = port.writes32.load(Relaxed);
+    dev.service();
+    let events = [dev.try_get_async_event(), dev.try_get_async_event()];
+    assert_eq!(events, [Some(AsyncEvent::DeviceFatal(Failure::Reset)), Some(AsyncEvent::PortErr { port_num: 1 })]);
+    assert_eq!((port.writes32.load(Relaxed), port.model.violations()), (writes, vec![]));
+    drop(dev);
+}
+
 /// Firmware whose heartbeat has stopped may still come back, and queues work without it: that alone is no failure. A command
 /// without an answer is, and then nothing waits any more.
 #[test]
