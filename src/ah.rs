@@ -36,8 +36,8 @@ pub struct AhAttr {
     pub dmac: [u8; 6],
     /// Packets come back to the port that they leave by: of a path, only port and service level then count. That needs no
     /// link, no subnet manager and no address. (Verbs have no such attribute; the device calls it `fl`.) For reliable connections
-    /// it is a capability, `fl_rc_qp_when_roce_enabled`, or `fl_rc_qp_when_roce_disabled` on a port without RoCE; datagrams can
-    /// be forced on InfiniBand.
+    /// it is a capability, `fl_rc_qp_when_roce_enabled`, or `fl_rc_qp_when_roce_disabled` on a port without RoCE; unreliable ones
+    /// and datagrams can be forced on InfiniBand.
     pub force_loopback: bool,
 }
 

@@ -207,7 +207,7 @@ pub struct PortAttr {
     pub gid_tbl_len: u32,
     /// Number of entries in the P_Key table.
     pub pkey_tbl_len: u16,
-    /// LID of an InfiniBand port; 0 while the subnet manager has given none.
+    /// LID of an InfiniBand port; 0 or 0xffff while the subnet manager has given none; 0 on Ethernet.
     pub lid: u16,
     /// The port has 2^lmc LIDs.
     pub lmc: u8,

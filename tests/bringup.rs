@@ -87,6 +87,21 @@ fn a_virtual_function_with_roce_is_brought_up_and_down_in_order() {
     assert_clean(&model, "closed");
 }
 
+/// What Ethernet has is not asked of an InfiniBand port: no NIC context, no state by QUERY_VPORT_STATE, no RoCE.
+#[test]
+fn an_infiniband_port_is_asked_by_its_own_commands() {
+    let model = Model::new(ModelConfig::infiniband());
+    open(&model, DeviceConfig::new(VF)).unwrap().close().unwrap();
+    let names = names(&model);
+    let after = names.iter().rposition(|name| *name == "CREATE_EQ").unwrap() + 1;
+    let down = ["DESTROY_EQ"; 4];
+    let port = ["QUERY_HCA_VPORT_CONTEXT", "QUERY_HCA_VPORT_GID", "QUERY_HCA_VPORT_PKEY"];
+    assert_eq!(names[after..after + 7], [&port[..], &down[..]].concat());
+    let ethernet = |name: &&&str| name.contains("NIC_VPORT") || name.contains("ROCE") || **name == "QUERY_VPORT_STATE";
+    assert_eq!(names.iter().filter(ethernet).collect::<Vec<_>>(), Vec::<&&str>::new());
+    assert_clean(&model, "closed");
+}
+
 #[test]
 fn a_physical_function_sets_the_host_endianness_before_capabilities() {
     let model = Model::new(ModelConfig { device_id: PF, ..ModelConfig::default() });

@@ -37,7 +37,7 @@ crate::prm! {
         cap_mask2: 0x240, 32;
         /// Which of them may be changed.
         cap_mask2_field_select: 0x260, 32;
-        /// LID of the port; 0 while the subnet manager has given none.
+        /// LID of the port; 0 or 0xffff while the subnet manager has given none.
         lid: 0x300, 16;
         /// What the subnet manager has done (PortInfo:InitTypeReply).
         init_type_reply: 0x314, 4;

@@ -66,7 +66,7 @@ pub struct DeviceInfo {
     pub mac: [u8; 6],
     /// Largest packet of the port in bytes; 0 on InfiniBand.
     pub mtu: u16,
-    /// LID of an InfiniBand port; 0 while the subnet manager has given none, and on Ethernet.
+    /// LID of an InfiniBand port; 0 or 0xffff while the subnet manager has given none; 0 on Ethernet.
     pub lid: u16,
     /// LID of an InfiniBand port's subnet manager; 0 without.
     pub sm_lid: u16,

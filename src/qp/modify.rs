@@ -111,7 +111,8 @@ impl Qp {
     fn may_force_loopback(&self, limits: &Limits) -> Result<(), Error> {
         let missing = match self.qp_type {
             QpType::Rc => limits.no_loopback,
-            _ => Some("forced loopback of unreliable connections"),
+            _ if limits.ethernet => Some("forced loopback of unreliable connections on Ethernet"),
+            _ => None,
         };
         missing.map_or(Ok(()), |what| Err(Error::Unsupported { what }))
     }

@@ -14,6 +14,7 @@ mod events_room;
 mod events_threads;
 mod events_wait;
 mod gone;
+mod infiniband;
 mod life;
 mod no_alloc;
 mod parent_domain;
