@@ -55,6 +55,8 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         processes.end(self._process)
+        if self._process.stdin:
+            self._process.stdin.close()
 
     def wait_mark(self, mark: str, seconds: float = 60) -> str:
         """The next mark that begins as this regular expression says, without @@. Others before it are passed over."""
@@ -105,12 +107,16 @@ def function_devices(*sockets: Path) -> list[str]:
     return args
 
 
-def one_group(*sockets: Path) -> list[str]:
-    """QEMU's arguments for served functions of one device: without ACS they are one IOMMU group."""
-    port = ["-device", "pcie-root-port,id=shared,chassis=99"]
+def one_group(*sockets: Path, number: int = 0) -> list[str]:
+    """QEMU's arguments for served functions of one device, the machine's device `number` of this kind.
+
+    Behind one root port and without ACS they are one IOMMU group.
+    """
+    name = f"shared{number}"
+    port = ["-device", f"pcie-root-port,id={name},chassis={100 + number}"]
     functions = [
-        function(socket, bus="shared", addr=f"0x0.{number:x}", multifunction=True)
-        for number, socket in enumerate(sockets)
+        function(socket, bus=name, addr=f"0x0.{place:x}", multifunction=True)
+        for place, socket in enumerate(sockets)
     ]
     return port + [word for words in functions for word in words]
 

@@ -4,6 +4,8 @@ import functools
 
 import guest
 import vfio_guest
+import vfio_matrix
+import vfio_obstacles
 from kernels import Kernel
 from lab import Lab, Row
 from vfio_guest import INTEL, VIRTIO, Expect, Iommu
@@ -32,6 +34,8 @@ def run(lab: Lab) -> list[Row]:
         f"{kernel.name} {iommu.name} ground": functools.partial(ground, lab, kernel, iommu)
         for kernel, iommu in zip(lab.kernels, (INTEL, VIRTIO))
     }
+    scenes |= vfio_obstacles.scenes(lab, programs)
+    scenes |= vfio_matrix.scenes(lab, programs)
     return lab.scenes("vfio", scenes)
 
 

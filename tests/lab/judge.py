@@ -11,6 +11,8 @@ WARNING = 4
 BAD_WORDS = re.compile(r"WARNING:|BUG:|Oops|Call Trace|refcount|leak|fail|error|time[d ]*out|unable|\bnot return", re.I)
 # What the model's report must say of a driver that went in order.
 CLEAN_REPORT = {"violations": "0", "objects": "none", "pages": "0"}
+# And what of a driver that has given the function back while its machine still runs.
+HELD_REPORT = {**CLEAN_REPORT, "maps": "0", "vectors": "0"}
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,17 @@ def report_faults(served: ModelRun) -> list[str]:
         if not re.search(rf"^{what} +{clean}$", served.report, re.M):
             faults.append(f"the report does not say '{what} {clean}': {' | '.join(served.report.splitlines())}")
     return faults
+
+
+def held_faults(report: str) -> list[str]:
+    """What a report that was asked for while the guest still ran says is left there."""
+    lines = {what: re.search(rf"^{what} +(.*)$", report, re.M) for what in HELD_REPORT}
+    said = {what: found[1] if found else "nothing" for what, found in lines.items()}
+    return [
+        f"the report says '{what} {said[what]}', not '{what} {clean}'"
+        for what, clean in HELD_REPORT.items()
+        if said[what] != clean
+    ]
 
 
 def difference(wanted: list[str], got: list[str]) -> list[str]:

@@ -1,6 +1,8 @@
 """Builds and starts `mlx5-model serve`, and collects its report and its trace."""
 
 import os
+import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +60,16 @@ class Model:
     def __exit__(self, *_: object) -> None:
         processes.end(self._process)
         self.socket.unlink(missing_ok=True)
+
+    def report(self, seconds: float = 10) -> str:
+        """The report as it is now, while it goes on serving."""
+        self._report.unlink(missing_ok=True)
+        self._process.send_signal(signal.SIGUSR1)
+        if not processes.wait_for_path(self._report, self._process, seconds):
+            raise LabError(f"mlx5-model wrote no report; see {self._log}")
+        # It is written in one go, but not at the moment at which the file is made.
+        time.sleep(0.1)
+        return read(self._report)
 
     def kill(self) -> None:
         """Ends the program as kill -9 does: to the guest the function is gone from its bus."""

@@ -152,5 +152,30 @@ class Report(unittest.TestCase):
         self.assertEqual(self.judged(REPORT, None), ["mlx5-model was still serving after its client had gone"])
 
 
+class Held(unittest.TestCase):
+    """held_faults"""
+
+    REPORT = f"{REPORT}maps        0\nvectors     0\npeak        objects 5, pages 80\n"
+
+    def test_a_function_that_was_given_back_passes(self) -> None:
+        self.assertEqual(judge.held_faults(self.REPORT), [])
+
+    def test_each_thing_that_is_left_is_seen(self) -> None:
+        left = {
+            "violations  0": "violations  1",
+            "objects     none": "objects     1 CQ",
+            "pages       0": "pages       80",
+            "maps        0": "maps        1",
+            "vectors     0": "vectors     2",
+        }
+        for clean, bad in left.items():
+            with self.subTest(bad=bad):
+                self.assertEqual(len(judge.held_faults(self.REPORT.replace(clean, bad))), 1)
+
+    def test_a_line_that_is_missing_is_seen(self) -> None:
+        self.assertEqual(len(judge.held_faults("")), 5)
+        self.assertEqual(len(judge.held_faults(self.REPORT.replace("maps ", "mops "))), 1)
+
+
 if __name__ == "__main__":
     unittest.main()

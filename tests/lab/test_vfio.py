@@ -4,9 +4,10 @@ import unittest
 from pathlib import Path
 
 import vfio_guest
+import vfio_matrix
 from guest import GuestRun
 from lab import Row
-from vfio_guest import Expect
+from vfio_guest import INTEL, Expect
 
 SERIAL = (
     "qemu-system-x86_64: warning: something about a device\n"
@@ -69,6 +70,22 @@ class Steps(unittest.TestCase):
     def test_a_guest_that_does_not_end_is_seen(self) -> None:
         for serial, code in ((SERIAL, None), (SERIAL, 1), (SERIAL.replace("@@done\r\n", ""), 0)):
             self.assertEqual(self.failed(serial, code), ["scene: boot and end"])
+
+
+class Pages(unittest.TestCase):
+    """vfio_matrix.page_faults"""
+
+    SMALL = "release: function reset after 70 commands, 0 pending: pages 0, maps 512 (2097152 bytes), vectors 8\n"
+    HUGE = "release: function reset after 140 commands, 0 pending: pages 0, maps 2 (4194304 bytes), vectors 8\n"
+    NONE = "release: function reset after 0 commands, 0 pending: pages 0, maps 0 (0 bytes), vectors 0\n"
+
+    def test_both_kinds_of_pages_pass(self) -> None:
+        self.assertEqual(vfio_matrix.page_faults(self.NONE + self.SMALL + self.HUGE, INTEL), [])
+
+    def test_a_kind_of_pages_that_was_not_used_is_seen(self) -> None:
+        for report in ("", self.NONE, self.NONE + self.SMALL, self.HUGE):
+            with self.subTest(report=report):
+                self.assertEqual(len(vfio_matrix.page_faults(report, INTEL)), 1)
 
 
 if __name__ == "__main__":

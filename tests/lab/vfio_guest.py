@@ -1,6 +1,7 @@
 """What the scenes of job `vfio` share: guests with an IOMMU, VFIO and the project's programs; their steps, judged."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,14 +61,17 @@ def boot(
     iommu: Iommu = INTEL,
     modules: list[str] = VFIO,
     append: str = "",
+    settings: dict[str, str] | None = None,
 ) -> Iterator[guest.Running]:
     """A guest that runs vfio.sh and then `script`, a file of this folder.
 
     `devices` are arguments of QEMU (`guest.function_devices`, `guest.one_group`, `["-device", "edu"]`); `programs`
-    lie in /bin. The script finds the variable IOMMU (intel, virtio, none); `load_vfio` loads `modules` up to vfio_pci,
-    `load_modules` all of them.
+    lie in /bin. The script finds the variables of `settings`, and IOMMU (intel, virtio, none); `load_vfio` loads
+    `modules` up to vfio_pci, `load_modules` all of them.
     """
-    texts = [f"IOMMU={iommu.name}\n", *((HERE / file).read_text(encoding="utf-8") for file in ("vfio.sh", script))]
+    variables = {"IOMMU": iommu.name, **(settings or {})}
+    texts = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    texts += [(HERE / file).read_text(encoding="utf-8") for file in ("vfio.sh", script)]
     files = {f"bin/{program}": path for program, path in programs.items()}
     initrd = lab.initrd(kernel, "\n".join(texts), [*iommu.modules, *modules], files)
     system = guest.linux(kernel.image(), initrd, f"{iommu.append} {append}".strip())

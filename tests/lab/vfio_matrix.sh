@@ -1,0 +1,63 @@
+# The way of a user, from a function that no driver holds to one that none holds again: 4 KiB pages, then huge ones.
+function=$(functions 0x15b3)
+
+# Runs a command and prints the fewest huge pages that were free in the meantime.
+with_huge_pages() {
+    (
+        while :; do
+            sed -n 's/HugePages_Free: *//p' /proc/meminfo
+            usleep 20000
+        done
+    ) > /tmp/huge &
+    watcher=$!
+    "$@"
+    code=$?
+    kill $watcher
+    echo "huge pages free: $(sort -n /tmp/huge | head -n 1) at least, $(sort -n /tmp/huge | tail -n 1) at most"
+    return $code
+}
+
+# A few round trips over completions in every form, a line each; ends with the number of those that passed.
+pingpong_modes() {
+    passed=0
+    for size in 64 128 "128 --pad"; do
+        for form in "" $FORMS; do
+            mode="--cqe-size $size $(echo "$form" | sed 's/\(.*\)=\(.*\)/--compress \1 --layout \2/')"
+            # shellcheck disable=SC2086
+            if mlx5 pingpong "$function" --iters 32 $mode > /tmp/pingpong 2>&1; then
+                passed=$((passed + 1))
+            else
+                echo "failed: $mode"
+                cat /tmp/pingpong
+            fi
+        done
+    done
+    echo "modes passed: $passed"
+}
+
+# What is there now, against what was there before the function was first opened.
+left() {
+    traces > /tmp/after
+    diff /tmp/before /tmp/after && echo "nothing left"
+}
+
+step "VFIO loads" load_vfio
+step "list, not bound" mlx5 list
+step "bind" mlx5 bind "$function"
+traces > /tmp/before
+step "list, bound" mlx5 list
+step "info" mlx5 info "$function"
+step "selftest, 4 KiB pages" mlx5 selftest "$function"
+step "pingpong, 4 KiB pages" mlx5 pingpong "$function" --iters 500 --size 4096
+step "pingpong by events" mlx5 pingpong "$function" --iters 100 --events --depth 1
+step "pingpong, each form of completions" pingpong_modes
+step "nothing left, 4 KiB pages" left
+echo 64 > /proc/sys/vm/nr_hugepages
+traces > /tmp/before
+step "selftest, huge pages" with_huge_pages mlx5 selftest "$function"
+step "pingpong, huge pages" with_huge_pages mlx5 pingpong "$function" --iters 500 --size 4096
+step "nothing left, huge pages" left
+step "unbind" mlx5 unbind "$function"
+step "list, given back" mlx5 list
+step "kernel log" dmesg -r
+ask "look at the model"
