@@ -69,6 +69,9 @@ pub struct PortCounters {
 /// A function that VFIO has given to this process: reset, memory space and bus mastering on. It is [`Platform`] and [`Bar`] in one.
 /// Clones are handles to the same function; the last one that goes quiesces it, resets it and gives everything back.
 ///
+/// Closing a function that does not answer takes the kernel up to a minute. A thread of its own waits for that, so dropping the
+/// last handle does not; the end of the process does, and opening the function again finds it busy until then.
+///
 /// A child process made by `fork` must not use it, nor drop it.
 ///
 /// [`Platform`]: mlx5::hw::platform::Platform
@@ -79,7 +82,8 @@ pub struct VfioFunction {
 }
 
 impl VfioFunction {
-    /// Opens a function that is bound to vfio-pci.
+    /// Opens a function that is bound to vfio-pci. A group is opened as a whole: while one of its functions is open, the others
+    /// are busy.
     ///
     /// # Errors
     /// What stands in the way; what was taken until then is given back.
@@ -116,10 +120,12 @@ impl VfioFunction {
     }
 
     /// Opens a device on it, one at a time: a function that had one before is reset first, which ends what that one still does.
+    /// Of the interrupts that `config` names it gets as many as there are [`vectors`](Self::vectors).
     ///
     /// # Errors
     /// `Platform` if that reset fails; those of [`Device::open`].
-    pub fn open_device(&self, config: DeviceConfig) -> Result<Device, mlx5::Error> {
+    pub fn open_device(&self, mut config: DeviceConfig) -> Result<Device, mlx5::Error> {
+        config.interrupts = config.interrupts.min(self.vectors());
         self.inner.before_open()?;
         Device::open(self.clone(), self.clone(), config)
     }

@@ -196,6 +196,7 @@ fn what_is_not_unmapped_is_never_used_again() {
     let mut again = Vec::new();
     while let Ok(mem) = arena.alloc(&mut domain, HUGE, 64) {
         assert_ne!(mem.iova(), second.iova(), "the second one's chunk was to be given back");
+        assert!(mem.ptr().as_ptr().addr().abs_diff(second.ptr().as_ptr().addr()) >= HUGE, "nor is it mapped elsewhere");
         again.push(mem);
     }
     assert!(again.len() >= 28);
@@ -242,6 +243,12 @@ fn the_callers_memory_is_mapped_in_whole_pages_and_unmapped_exactly() {
     assert_eq!(user.unmap(&mut domain, small, PAGE), Err(Errno::INVAL), "once only");
     assert_eq!((user.withdraw(&mut domain), fake.kernel().maps.len()), (Ok(()), 0));
     assert!(!user.holds(twice));
+    for _ in 0..20 {
+        // SAFETY: as above.
+        let iova =
+            unsafe { user.map(&mut domain, page, 3 * HUGE) }.expect("addresses come back with what lay before them");
+        user.unmap(&mut domain, iova, 3 * HUGE).unwrap();
+    }
     // SAFETY: as above.
     assert_eq!(unsafe { user.map(&mut domain, page, 0) }, Err((0, Errno::INVAL)));
 }
