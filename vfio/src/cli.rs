@@ -17,6 +17,8 @@ use crate::host_cli::{self, BindArgs, ListArgs, UnbindArgs};
 use crate::info::{self, InfoArgs};
 use crate::options::CqeSize;
 use crate::pingpong::{self, PingpongArgs};
+use crate::progress::Busy;
+use crate::rig::Rig;
 use crate::selftest::{self, SelftestArgs};
 use crate::stop;
 
@@ -205,13 +207,42 @@ impl From<io::Error> for Failure {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut out = anstream::stdout().lock();
-    let result = run(&cli, &mut out).and_then(|()| Ok(out.flush()?));
+    let Ended { result, rig } = run(&cli, &mut out);
+    let code = tell(result.and_then(|()| Ok(out.flush()?)), cli.json, &mut out);
+    // Only now: the kernel waits a minute for a function that is gone.
+    let _busy = Busy::new("giving the function back");
+    drop(rig);
+    code
+}
+
+/// How a command ended, and what it ran on, if that was opened.
+struct Ended {
+    result: Result<(), Failure>,
+    rig: Option<Box<dyn Rig>>,
+}
+
+impl From<Result<(), Failure>> for Ended {
+    fn from(result: Result<(), Failure>) -> Self {
+        Self { result, rig: None }
+    }
+}
+
+/// Does a job on a function.
+fn on(rig: Result<Box<dyn Rig>, Failure>, job: impl FnOnce(&dyn Rig) -> Result<(), Failure>) -> Ended {
+    match rig {
+        Ok(rig) => Ended { result: job(&*rig), rig: Some(rig) },
+        Err(failure) => Err(failure).into(),
+    }
+}
+
+/// Says why a command failed, if it did; the exit code.
+fn tell(result: Result<(), Failure>, json: bool, out: &mut dyn Write) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
         Err(Failure::Output(e)) => report(failed(), &format!("cannot write the output: {e}")),
         Err(Failure::Job(message)) => report(failed(), &message),
-        Err(Failure::NoDevice { device, why }) => no_device(&device, &why, cli.json, &mut out),
+        Err(Failure::NoDevice { device, why }) => no_device(&device, &why, json, out),
         Err(Failure::Usage(message)) => report(2, &message),
     }
 }
@@ -236,16 +267,17 @@ fn report(code: u8, message: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn run(cli: &Cli, out: &mut dyn Write) -> Result<(), Failure> {
+fn run(cli: &Cli, out: &mut dyn Write) -> Ended {
+    let json = cli.json;
     match &cli.command {
-        Cmd::List(args) => host_cli::list(args, cli.json, out),
-        Cmd::Bind(args) => host_cli::bind(args, cli.json, out),
-        Cmd::Unbind(args) => host_cli::unbind(args, cli.json, out),
-        Cmd::Pingpong(args) => pingpong::run(args, cli.json, out),
-        Cmd::Cq(args) => cq::run(args, cli.json, out),
-        Cmd::Selftest(args) => selftest::run(args, cli.json, out),
-        Cmd::Info(args) => info::run(args, cli.json, out),
-        Cmd::Decode(args) => decode(args, cli.json, out),
+        Cmd::List(args) => host_cli::list(args, json, out).into(),
+        Cmd::Bind(args) => host_cli::bind(args, json, out).into(),
+        Cmd::Unbind(args) => host_cli::unbind(args, json, out).into(),
+        Cmd::Pingpong(args) => on(args.rig(), |rig| pingpong::run(args, rig, json, out)),
+        Cmd::Cq(args) => on(args.rig(), |rig| cq::run(args, rig, json, out)),
+        Cmd::Selftest(args) => selftest::run(args, json, out).into(),
+        Cmd::Info(args) => on(args.rig(), |rig| info::run(args, rig, json, out)),
+        Cmd::Decode(args) => decode(args, json, out).into(),
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::{Failure, print_json};
 use crate::decode::{meaning, number, table};
 use crate::rig::{DeviceArgs, Rig};
+use crate::selftest::{self, RawPage};
 use crate::traffic;
 
 #[derive(Debug, Args)]
@@ -21,11 +22,20 @@ pub(crate) struct InfoArgs {
     /// Show the addresses as well, which tell one machine from all others: MAC, GID and GUIDs
     #[arg(long)]
     ids: bool,
+    /// Show the pages of capabilities as the device gives them, in hex, as well (they are always in JSON)
+    #[arg(long)]
+    raw: bool,
+}
+
+impl InfoArgs {
+    /// What to run on.
+    pub(crate) fn rig(&self) -> Result<Box<dyn Rig>, Failure> {
+        self.device.rig(ModelConfig::default(), &[])
+    }
 }
 
 /// Opens the device, prints what it says of itself, and closes it.
-pub(crate) fn run(args: &InfoArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let rig = &*args.device.rig(ModelConfig::default(), &[])?;
+pub(crate) fn run(args: &InfoArgs, rig: &dyn Rig, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let device = rig.open(rig.default_config())?;
     let printed = if json { print_json(&object(args, rig, &device), out) } else { text(args, rig, &device, out) };
     traffic::close(rig, device).map_err(Failure::Job)?;
@@ -79,6 +89,7 @@ fn object(args: &InfoArgs, rig: &dyn Rig, device: &Device) -> Value {
         })
         .collect();
     object.insert("capabilities".into(), json!(capabilities));
+    object.insert("capability_pages".into(), selftest::pages(device).iter().map(RawPage::object).collect());
     Value::Object(object)
 }
 
@@ -93,6 +104,9 @@ fn text(args: &InfoArgs, rig: &dyn Rig, device: &Device, out: &mut dyn Write) ->
         writeln!(out, "\nCapabilities: {name}\n")?;
         let rows = fields.iter().map(|f| [f.name.to_string(), number((f.get)(&words, 0)), meaning(f.doc)]);
         writeln!(out, "{}", table(["capability", "value", "meaning"], rows))?;
+    }
+    if args.raw {
+        selftest::pages(device).iter().try_for_each(|page| page.text(out))?;
     }
     Ok(())
 }

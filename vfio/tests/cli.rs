@@ -230,6 +230,12 @@ fn info_shows_firmware_ids_and_capabilities() {
     assert_eq!(got["firmware"], "16.35.4030");
     assert_eq!(got["device_id"], "0x1018");
     assert_eq!(got["capabilities"]["general"]["cqe_version"], 1);
+    let pages = got["capability_pages"].as_array().unwrap();
+    let page = |name: &str| pages.iter().find(|page| page["page"] == name && page["mode"] == "current").unwrap();
+    // PRM, HCA capabilities: cqe_version is bits 3:0 of dword 0x3c, the low half of byte 0x3f.
+    assert_eq!(&page("cmd_hca_cap")["hex"].as_str().unwrap()[2 * 0x3f + 1..][..1], "1");
+    let (raw, _) = run(0, &["info", "--model", "--raw"], "");
+    assert!(raw.contains("cmd_hca_cap, current (4096 bytes; rows of zeros are left out):"), "{raw}");
     let (stdout, _) = run(0, &["info", "--model", "--firmware-wait", "1", "--vectors", "3"], "");
     for says in ["Software model", "16.35.4030", "0x1018", "log_max_cq_sz", "log2 of the most entries of a CQ."] {
         assert!(stdout.contains(says), "{says:?}: {stdout}");

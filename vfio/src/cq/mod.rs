@@ -11,7 +11,7 @@ use mlx5::{Device, Error, ParentDomain, ParentDomainInitAttr, ibv};
 
 use crate::cli::{Failure, print_json};
 use crate::options;
-use crate::rig::DeviceArgs;
+use crate::rig::{DeviceArgs, Rig};
 use crate::traffic;
 pub(crate) use attr::{Attributes, with_errno};
 pub(crate) use report::Kind;
@@ -20,7 +20,7 @@ use report::{Created, Report};
 #[derive(Debug, Args)]
 pub(crate) struct CqArgs {
     #[command(flatten)]
-    pub(crate) device: DeviceArgs,
+    device: DeviceArgs,
     /// Every combination of size, padding, format, layout and some numbers of entries, each with real traffic, as a table
     #[arg(long, conflicts_with = "attributes")]
     all: bool,
@@ -31,10 +31,16 @@ pub(crate) struct CqArgs {
     attributes: Attributes,
 }
 
+impl CqArgs {
+    /// What to run on.
+    pub(crate) fn rig(&self) -> Result<Box<dyn Rig>, Failure> {
+        let without = ("--without", !self.without.is_empty());
+        self.device.rig(options::model_without(&self.without, 0), &[without])
+    }
+}
+
 /// Creates one completion queue, or all kinds of them, and prints what came of it.
-pub(crate) fn run(args: &CqArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let rig =
-        &*args.device.rig(options::model_without(&args.without, 0), &[("--without", !args.without.is_empty())])?;
+pub(crate) fn run(args: &CqArgs, rig: &dyn Rig, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     if args.all {
         return all::run(rig, json, out);
     }

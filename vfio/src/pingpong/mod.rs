@@ -23,7 +23,7 @@ use report::Report;
 #[derive(Debug, Args)]
 pub(crate) struct PingpongArgs {
     #[command(flatten)]
-    pub(crate) device: DeviceArgs,
+    device: DeviceArgs,
     /// Round trips
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     iters: u64,
@@ -130,9 +130,7 @@ struct Outcome {
 }
 
 /// Runs the round trips and prints what they came to.
-pub(crate) fn run(args: &PingpongArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    args.check()?;
-    let rig = &*args.device.rig(args.entries.config(args.seed), &args.only_models())?;
+pub(crate) fn run(args: &PingpongArgs, rig: &dyn Rig, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     if !json {
         let times = if rig.model().is_some() { ": the times below are not a card's" } else { "" };
         writeln!(out, "{}{times}.", rig.title())?;
@@ -159,6 +157,12 @@ pub(crate) fn run(args: &PingpongArgs, json: bool, out: &mut dyn Write) -> Resul
 }
 
 impl PingpongArgs {
+    /// What to run on.
+    pub(crate) fn rig(&self) -> Result<Box<dyn Rig>, Failure> {
+        self.check()?;
+        self.device.rig(self.entries.config(self.seed), &self.only_models())
+    }
+
     /// The options that only a model has, and whether they were given.
     fn only_models(&self) -> [(&'static str, bool); 4] {
         [

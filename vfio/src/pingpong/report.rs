@@ -51,7 +51,7 @@ impl Report<'_> {
             "sessions": counts.map(|counts| counts.sessions),
             "inlined": counts.map(|counts| counts.inlined),
             "in_flight": ran.in_flight,
-            "threaded": args.threaded(),
+            "threaded": judged.then_some(args.threaded()),
             "waiting": waiting_object(args, &ran.waiting),
             "latency": ran.latency.object(),
             "elapsed_ns": ran.elapsed.as_nanos() as u64,

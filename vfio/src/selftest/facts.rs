@@ -16,7 +16,7 @@ pub(super) struct Facts {
 }
 
 /// A page of capabilities, or why it could not be read.
-pub(super) struct RawPage {
+pub(crate) struct RawPage {
     /// The PRM's name of it.
     pub(super) name: &'static str,
     /// Values in force or the most that can be set.
@@ -50,7 +50,7 @@ impl Facts {
 }
 
 /// All pages that the driver uses.
-fn pages(device: &Device) -> Vec<RawPage> {
+pub(crate) fn pages(device: &Device) -> Vec<RawPage> {
     let Caps { atomic, roce, .. } = device.caps();
     let mut wanted =
         vec![("cmd_hca_cap", CapType::GENERAL, CapMode::Current), ("cmd_hca_cap", CapType::GENERAL, CapMode::Max)];

@@ -15,6 +15,7 @@ use clap::Args;
 
 use crate::cli::{Failure, print_json};
 use crate::rig::DeviceArgs;
+pub(crate) use facts::{RawPage, pages};
 use model::ModelArgs;
 use run::Run;
 

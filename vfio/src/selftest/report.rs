@@ -188,7 +188,8 @@ impl Counters {
 }
 
 impl RawPage {
-    fn text(&self, out: &mut dyn Write) -> Result<(), Failure> {
+    /// For people.
+    pub(crate) fn text(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let Self { name, mode, words } = self;
         let words = match words {
             Ok(words) => words,
@@ -202,7 +203,8 @@ impl RawPage {
         Ok(())
     }
 
-    fn object(&self) -> Value {
+    /// For programs.
+    pub(crate) fn object(&self) -> Value {
         let hex = |words: &Vec<u32>| words.iter().map(|word| format!("{word:08x}")).collect::<String>();
         json!({
             "page": self.name,
