@@ -11,7 +11,7 @@ const QKEY: u32 = 0x0bad_cafe;
 pub struct Peer {
     /// The number of its queue pair.
     pub qp_num: u32,
-    /// The address of the port.
+    /// The address of the port, where messages to it have it in a header.
     pub gid: Option<[u8; 16]>,
     /// The way there; connections know theirs.
     ah: Option<Ah>,
@@ -26,22 +26,21 @@ impl Peer {
 
 /// Takes a queue pair to Rts, towards a peer that speaks the same transport.
 pub fn connect_to(device: &Device, pd: &Pd, qp: &mut Qp, peer: u32, transport: Transport) -> Result<Peer, Error> {
-    let attr = attributes(device, peer);
+    let ah_attr = path(device, transport);
+    let attr = QpAttr { ah_attr, ..attributes(device, peer) };
     connect(qp, &attr, transport)?;
-    let ah = (transport == Transport::Ud).then(|| ibv::create_ah(pd, &attr.ah_attr)).transpose()?;
-    Ok(Peer { qp_num: peer, gid: device.info().gid, ah })
+    let ah = (transport == Transport::Ud).then(|| ibv::create_ah(pd, &ah_attr)).transpose()?;
+    Ok(Peer { qp_num: peer, gid: ah_attr.grh.map(|grh| grh.dgid), ah })
 }
 
-/// The attributes of a connection to a queue pair of the same port.
+/// The attributes of a reliable connection to a queue pair of the same port.
 pub fn attributes(device: &Device, peer: u32) -> QpAttr {
-    let info = device.info();
-    let grh = info.gid.map(|dgid| GlobalRoute { dgid, hop_limit: 64, ..GlobalRoute::default() });
     QpAttr {
         port_num: 1,
         qkey: QKEY,
         dest_qp_num: peer,
         path_mtu: Mtu::B1024,
-        ah_attr: AhAttr { grh, port_num: 1, dmac: info.mac, ..AhAttr::default() },
+        ah_attr: path(device, Transport::Rc),
         min_rnr_timer: 12,
         timeout: 14,
         retry_cnt: 7,
@@ -50,6 +49,25 @@ pub fn attributes(device: &Device, peer: u32) -> QpAttr {
         max_dest_rd_atomic: 1,
         ..QpAttr::default()
     }
+}
+
+/// The way back to the port: to its own address; forced back where it has none that can be reached and the device can do that.
+fn path(device: &Device, transport: Transport) -> AhAttr {
+    let (info, caps) = (device.info(), device.caps());
+    let reached = info.ethernet && info.port_up;
+    let forced = match (transport, &caps.roce) {
+        (Transport::Rc, Some(roce)) => roce.fl_rc_qp_when_roce_enabled(),
+        (Transport::Rc, None) => caps.general.fl_rc_qp_when_roce_disabled(),
+        (Transport::Uc, _) => false,
+        (Transport::Ud, _) => !info.ethernet,
+    };
+    let at_port = AhAttr { port_num: 1, ..AhAttr::default() };
+    if forced && !reached {
+        return AhAttr { force_loopback: true, ..at_port };
+    }
+    let gid = info.gid.filter(|_| info.ethernet || info.grh_required);
+    let grh = gid.map(|dgid| GlobalRoute { dgid, hop_limit: 64, ..GlobalRoute::default() });
+    AhAttr { grh, dlid: info.lid, dmac: info.mac, ..at_port }
 }
 
 /// Takes a queue pair to Rts with these attributes.

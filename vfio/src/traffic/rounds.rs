@@ -44,8 +44,10 @@ impl<'a> Rounds<'a> {
         let [a, b] = &link.ends;
         // `ibv_poll_cq` gives all fields, whatever was asked for.
         let [at_a, at_b] = [a.qp.qp_num(), b.qp.qp_num()];
-        let a = Progress::new(a.name, *plan, [at_a, at_b], WcFlags::all());
-        let b = Progress::new(b.name, *plan, [at_b, at_a], b.cq.wc_flags());
+        let has_header = |end: &End| end.peer.as_ref().is_some_and(|peer| peer.gid.is_some());
+        let headers = [a, b].map(has_header);
+        let a = Progress::new(a.name, *plan, [at_a, at_b], WcFlags::all()).with_header(headers[0]);
+        let b = Progress::new(b.name, *plan, [at_b, at_a], b.cq.wc_flags()).with_header(headers[1]);
         Self { device, rig, plan: *plan, progress: [a, b], link, events, in_vain: None, ran }
     }
 
@@ -180,9 +182,10 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Whether a network header is that of a packet to this address: it ends with it, as IPv6 or IPv4.
+/// Whether a network header is that of a packet to this address: it ends with it, as IPv6 or IPv4. Packets without an address
+/// have none.
 fn is_to(gid: Option<[u8; 16]>, header: &[u8]) -> bool {
-    let gid = gid.unwrap_or_default();
+    let Some(gid) = gid else { return true };
     header.is_empty() || header.ends_with(&gid) || header.ends_with(&gid[12..]) && header.get(20) == Some(&0x45)
 }
 
