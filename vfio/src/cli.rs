@@ -275,7 +275,8 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Ended {
         Cmd::Unbind(args) => host_cli::unbind(args, json, out).into(),
         Cmd::Pingpong(args) => on(args.rig(), |rig| pingpong::run(args, rig, json, out)),
         Cmd::Cq(args) => on(args.rig(), |rig| cq::run(args, rig, json, out)),
-        Cmd::Selftest(args) => selftest::run(args, json, out).into(),
+        Cmd::Selftest(args) if args.list() => selftest::list(json, out).into(),
+        Cmd::Selftest(args) => on(args.rig(), |rig| selftest::run(args, rig, json, out)),
         Cmd::Info(args) => on(args.rig(), |rig| info::run(args, rig, json, out)),
         Cmd::Decode(args) => decode(args, json, out).into(),
     }

@@ -171,17 +171,53 @@ fn a_device_without_real_time_stamps_passes() {
     }
 }
 
-/// An Ethernet port without RoCE has no connections.
+/// What the capabilities for the way back to the port leave (PRM `cmd_hca_cap`, `roce_cap`): without RoCE and without being
+/// forced back there is no connection on Ethernet; only reliable connections are forced back there, on InfiniBand the others too,
+/// whatever the capability says; an InfiniBand port has no LID without a link.
 #[test]
-fn without_roce_every_step_with_a_connection_is_not_offered() {
-    let report = json(0, "--without roce");
-    let pass: BTreeSet<String> =
-        ["bring-up", "capabilities", "port", "clock"].into_iter().chain(BEHIND).map(String::from).collect();
-    assert_eq!(ended(&report, "pass"), pass);
-    assert_eq!(report["not_offered"], names().len() - pass.len());
-    let others = steps(&report).iter().filter(|step| step["result"] == "not offered");
-    for step in others {
-        assert_eq!((&step["missing"]["capability"], &step["missing"]["value"]), (&"roce".into(), &0.into()), "{step}");
+fn what_the_port_cannot_do_is_not_offered() {
+    let all = names();
+    let connected = |name: &&String| {
+        let without = ["bring-up", "capabilities", "port", "clock"];
+        !without.contains(&name.as_str()) && !BEHIND.contains(&name.as_str())
+    };
+    let none: BTreeSet<String> = all.iter().filter(connected).cloned().collect();
+    let these = |names: &[&str]| -> BTreeSet<String> { names.iter().map(|name| (*name).to_string()).collect() };
+    for (options, missing, says) in [
+        ("--infiniband", these(&[]), ""),
+        ("--port-down", these(&[]), ""),
+        ("--without fl_rc_qp_when_roce_enabled", these(&[]), ""),
+        ("--infiniband --port-down", these(&[]), ""),
+        ("--infiniband --port-down --without fl_rc_qp_when_roce_disabled", none.clone(), "the port is down, "),
+        ("--infiniband --without ib_virt --only port", these(&["port"]), "cmd_hca_cap.ib_virt is 0"),
+        ("--without roce", these(&["uc", "ud"]), "cmd_hca_cap.roce is 0"),
+        ("--without roce,fl_rc_qp_when_roce_disabled", none.clone(), "cmd_hca_cap.roce is 0"),
+    ] {
+        let options = format!("--quick --model {options}");
+        let (text, _) = selftest(0, &options);
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains("  not offered  ")).collect();
+        let got: BTreeSet<String> =
+            lines.iter().filter_map(|l| l.split_whitespace().next()).map(String::from).collect();
+        assert_eq!(got, missing, "{options}: {text}");
+        assert!(lines.iter().all(|line| line.contains(says)), "{options}: {text}");
+        assert!(text.contains(" 0 fail, ") && text.contains(" 0 not run"), "{options}: {text}");
+    }
+}
+
+/// The way that is taken stands in the report.
+#[test]
+fn a_connection_is_forced_back_where_the_port_has_no_address_that_can_be_reached() {
+    for (options, found) in [
+        ("", "with the port up"),
+        ("--infiniband", "with the port up, forced to loop back"),
+        ("--port-down", "with the port down, forced to loop back"),
+        ("--without fl_rc_qp_when_roce_enabled --port-down", "with the port down"),
+        ("--infiniband --without fl_rc_qp_when_roce_disabled", "with the port up"),
+        ("--without roce", "with the port up, forced to loop back"),
+    ] {
+        let report = json(0, &format!("--only port {options}"));
+        let step = steps(&report).iter().find(|step| step["step"] == "loopback").unwrap();
+        assert_eq!(step["found"], found, "{options}");
     }
 }
 

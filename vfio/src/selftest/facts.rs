@@ -4,7 +4,7 @@ use mlx5::device::Caps;
 use mlx5::hw::caps::CapPage;
 use mlx5::hw::cmd::{CapMode, CapType, QueryHcaCap};
 use mlx5::hw::prm::Layout;
-use mlx5::{Device, Error, ibv};
+use mlx5::{Device, Error};
 
 use crate::info;
 use crate::rig::Rig;
@@ -42,9 +42,9 @@ impl Facts {
     /// What the device says of itself; addresses, which name the machine, only if they are wanted.
     pub(super) fn add_device(&mut self, device: &Device, ids: bool) {
         self.values.extend(info::identity(device, ids));
-        if let Ok(port) = ibv::query_port(device, 1) {
-            self.values.push(("link_layer", if port.ethernet { "Ethernet" } else { "InfiniBand" }.into()));
-        }
+        let info = device.info();
+        self.values.push(("link_layer", if info.ethernet { "Ethernet" } else { "InfiniBand" }.into()));
+        self.values.push(("port_state", format!("{:?}", info.port_state)));
         self.pages = pages(device);
     }
 }

@@ -14,7 +14,7 @@ use std::io::Write;
 use clap::Args;
 
 use crate::cli::{Failure, print_json};
-use crate::rig::DeviceArgs;
+use crate::rig::{DeviceArgs, Rig};
 pub(crate) use facts::{RawPage, pages};
 use model::ModelArgs;
 use run::Run;
@@ -39,16 +39,31 @@ pub(crate) struct SelftestArgs {
     model: ModelArgs,
 }
 
-/// Runs the steps and prints the report.
-pub(crate) fn run(args: &SelftestArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let steps = steps::all();
-    let chosen = run::choose(&steps, &args.only)?;
-    if args.list {
-        return if json { print_json(&report::list_object(&steps), out) } else { report::list(&steps, out) };
+impl SelftestArgs {
+    /// Whether the steps are to be named only.
+    pub(crate) fn list(&self) -> bool {
+        self.list
     }
-    let rig = args.device.rig(args.model.config(), &args.model.given())?;
-    args.model.inject(rig.as_ref())?;
-    let run = Run::of(rig.as_ref(), &chosen, args, !json);
+
+    /// What to run on.
+    pub(crate) fn rig(&self) -> Result<Box<dyn Rig>, Failure> {
+        run::choose(&steps::all(), &self.only)?;
+        let rig = self.device.rig(self.model.config(), &self.model.given())?;
+        self.model.inject(rig.as_ref())?;
+        Ok(rig)
+    }
+}
+
+/// Names the steps.
+pub(crate) fn list(json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let steps = steps::all();
+    if json { print_json(&report::list_object(&steps), out) } else { report::list(&steps, out) }
+}
+
+/// Runs the steps and prints the report.
+pub(crate) fn run(args: &SelftestArgs, rig: &dyn Rig, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let steps = steps::all();
+    let run = Run::of(rig, &run::choose(&steps, &args.only)?, args, !json);
     if json {
         print_json(&report::object(&run), out)?;
     } else {

@@ -54,12 +54,11 @@ pub fn attributes(device: &Device, peer: u32) -> QpAttr {
 /// The way back to the port: to its own address; forced back where it has none that can be reached and the device can do that.
 fn path(device: &Device, transport: Transport) -> AhAttr {
     let (info, caps) = (device.info(), device.caps());
-    let reached = info.ethernet && info.port_up;
+    let reached = info.ethernet && info.port_up && info.gid.is_some();
     let forced = match (transport, &caps.roce) {
         (Transport::Rc, Some(roce)) => roce.fl_rc_qp_when_roce_enabled(),
         (Transport::Rc, None) => caps.general.fl_rc_qp_when_roce_disabled(),
-        (Transport::Uc, _) => false,
-        (Transport::Ud, _) => !info.ethernet,
+        (Transport::Uc | Transport::Ud, _) => !info.ethernet,
     };
     let at_port = AhAttr { port_num: 1, ..AhAttr::default() };
     if forced && !reached {

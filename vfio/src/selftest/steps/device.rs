@@ -8,6 +8,7 @@ use super::{Step, step};
 use crate::selftest::bench::{Bench, RETRIES, Setup};
 use crate::selftest::need::{Missing, Need};
 use crate::selftest::outcome::{Doing, Done, Trouble, ensure};
+use crate::traffic;
 
 /// How long the clock is watched.
 const CLOCK: Duration = Duration::from_millis(5);
@@ -23,18 +24,17 @@ pub(super) fn steps() -> Vec<Step> {
 
 /// Sends the port's first message to itself. Whether a port without link delivers it is the device's affair.
 pub(super) fn loopback(bench: &Bench<'_>) -> Done {
-    let port = ibv::query_port(bench.device, 1).doing("asking for the port's state")?;
-    if port.ethernet
-        && let Some(missing) = Need::bit("roce").missing(bench.device.caps())
-    {
-        return Err(Trouble::NotOffered(missing));
+    let info = bench.device.info();
+    let caps = bench.device.caps();
+    if info.ethernet && !caps.general.fl_rc_qp_when_roce_disabled() {
+        need(bench, Need::bit("roce"))?;
     }
     let setup = Setup { change: |attr| (attr.retry_cnt, attr.timeout) = (3, 12), ..Setup::default() };
     bench.with_plain_cqs(&setup, |pair| {
         pair.send_empty(0..1)?;
         let wcs = bench.poll(&mut pair.cq[0], 1, RETRIES)?;
         let silent = wcs.iter().any(|wc| wc.status == WcStatus::RETRY_EXC_ERR);
-        if silent && !port.active {
+        if silent && !info.port_up {
             let why = "the port is down, and the device does not deliver to itself then (RETRY_EXC_ERR)";
             return Err(Trouble::NotOffered(Missing::Other(why.into())));
         }
@@ -45,8 +45,15 @@ pub(super) fn loopback(bench: &Bench<'_>) -> Done {
             })?;
         }
         bench.succeed(&mut pair.cq[1], 0..1)?;
-        Ok(format!("with the port {}", if port.active { "up" } else { "down" }))
+        let forced = traffic::attributes(bench.device, 0).ah_attr.force_loopback;
+        let way = if forced { ", forced to loop back" } else { "" };
+        Ok(format!("with the port {}{way}", if info.port_up { "up" } else { "down" }))
     })
+}
+
+/// Ends a step that the device has not what it takes for.
+pub(super) fn need(bench: &Bench<'_>, need: Need) -> Result<(), Trouble> {
+    need.missing(bench.device.caps()).map_or(Ok(()), |missing| Err(Trouble::NotOffered(missing)))
 }
 
 fn capabilities(bench: &Bench<'_>) -> Done {
@@ -69,11 +76,13 @@ fn capabilities(bench: &Bench<'_>) -> Done {
 }
 
 fn port(bench: &Bench<'_>) -> Done {
+    if !bench.device.info().ethernet {
+        need(bench, Need::bit("ib_virt"))?;
+    }
     let port = ibv::query_port(bench.device, 1).doing("asking for the port's state")?;
     let link = if port.ethernet { "Ethernet" } else { "InfiniBand" };
-    let state = if port.active { "up" } else { "down" };
     let mtu = if port.ethernet { format!(", MTU {}", port.ethernet_mtu) } else { String::new() };
-    Ok(format!("{link}, {state}{mtu}, {} GIDs, messages of up to {} bytes", port.gid_tbl_len, port.max_msg_sz))
+    Ok(format!("{link}, {:?}{mtu}, {} GIDs, messages of up to {} bytes", port.state, port.gid_tbl_len, port.max_msg_sz))
 }
 
 /// What the counter shows, if there is one.

@@ -5,6 +5,7 @@ use mlx5::{
     WrOpcode, ibv,
 };
 
+use super::device::need;
 use super::entries::trips;
 use super::{Step, step};
 use crate::cq::Attributes;
@@ -55,11 +56,27 @@ pub(super) fn steps() -> Vec<Step> {
         traffic("rc-inline-cqe-128", "payloads within completions of 128 bytes", &scatter, 128, in_cqe(64)),
         step("rc-rdma", "RDMA writes, with and without immediate data, and reads", &[], rdma),
         step("rc-atomics", "compare and swap, fetch and add", &atomic_needs(), atomics),
-        traffic("uc", "unreliable connections", &[], 64, Plan { transport: Transport::Uc, ..plain }),
-        traffic("ud", "datagrams", &[], 64, Plan { transport: Transport::Ud, ..plain }),
+        step("uc", "unreliable connections", &[], |bench: &Bench<'_>| unreliable(bench, Transport::Uc)),
+        step("ud", "datagrams", &[], |bench: &Bench<'_>| unreliable(bench, Transport::Ud)),
         traffic("srq", "both ends receive from one shared queue", &srqs, 64, Plan { shared: true, ..plain }),
         step("srq-limit", "an event tells that a shared receive queue runs empty", &srqs, srq_limit),
     ]
+}
+
+/// Messages of a transport that tells nobody what it loses: only reliable connections are sure to come back without RoCE and
+/// without a link.
+fn unreliable(bench: &Bench<'_>, transport: Transport) -> Done {
+    let info = bench.device.info();
+    if info.ethernet {
+        need(bench, Need::bit("roce"))?;
+    }
+    match trips(bench, &attributes(64), &Plan { transport, ..messages() }) {
+        Err(Trouble::Wrong(why)) if !info.port_up => {
+            bench.alive()?;
+            Err(Trouble::NotOffered(Missing::Other(format!("the port is down: {why}"))))
+        }
+        done => done,
+    }
 }
 
 /// Fails unless the one completion of end 0 is of this operation.
