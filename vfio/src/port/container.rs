@@ -14,11 +14,12 @@ use super::domain::Iommu;
 use crate::host::check::{self, Ready};
 use crate::host::{Host, Obstacle};
 
-/// How often a function that someone has locked, as for a reset through sysfs, is asked for again, and after what pauses.
-const TRIES: u32 = 20;
+/// How often a function is asked for again that someone has for a moment, and after what pauses: who resets it through sysfs, or
+/// the kernel, which takes it from a process that was killed, with a reset of at least a tenth of a second.
+const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 50 });
 
-/// Runs what may be refused because the function is locked for a moment, for a second at most.
+/// Runs what may be refused because someone has the function for a moment, for two seconds at most.
 pub(super) fn patiently<T, E>(locked: impl Fn(&E) -> bool, mut call: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     for _ in 1..TRIES {
         match call() {
@@ -27,6 +28,15 @@ pub(super) fn patiently<T, E>(locked: impl Fn(&E) -> bool, mut call: impl FnMut(
         }
     }
     call()
+}
+
+/// Whether that may be over in a moment: see [`TRIES`].
+fn passes(error: &VfioError) -> bool {
+    match error {
+        VfioError::GroupGetDeviceFD(e) => e.errno() == Errno::AGAIN.raw_os_error(),
+        VfioError::OpenGroup(e, _) => e.raw_os_error() == Some(Errno::BUSY.raw_os_error()),
+        _ => false,
+    }
 }
 
 /// A container of the function's own.
@@ -47,9 +57,8 @@ impl Container {
     /// the function.
     pub(super) fn open(&self, host: &Host, ready: &Ready) -> Result<VfioDevice, Obstacle> {
         let errno_is = |error: &SysError, errno: Errno| error.errno() == errno.raw_os_error();
-        let locked = |error: &VfioError| matches!(error, VfioError::GroupGetDeviceFD(e) if errno_is(e, Errno::AGAIN));
         let open = || VfioDevice::new(&ready.function.sysfs, self.0.clone(), false);
-        patiently(locked, open).map_err(|error| {
+        patiently(passes, open).map_err(|error| {
             let bdf = ready.function.bdf;
             match error {
                 VfioError::OpenGroup(e, _) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => busy(host, ready),
@@ -150,6 +159,15 @@ mod tests {
         };
         assert_eq!(patiently(|e| *e == Errno::AGAIN, locked), Err(Errno::AGAIN));
         assert_eq!(calls, TRIES);
+    }
+
+    #[test]
+    fn a_group_that_the_kernel_still_takes_from_somebody_is_waited_for() {
+        let group = |errno| VfioError::OpenGroup(io::Error::from_raw_os_error(errno), "12".into());
+        // EBUSY, EAGAIN, EACCES, EPERM: include/uapi/asm-generic/errno-base.h.
+        assert!(passes(&group(16)) && passes(&VfioError::GroupGetDeviceFD(SysError::new(11))));
+        assert!(!passes(&group(13)) && !passes(&VfioError::GroupGetDeviceFD(SysError::new(16))));
+        assert!(!passes(&VfioError::ContainerSetIOMMU(SysError::new(1))) && !passes(&VfioError::GroupViable));
     }
 
     #[test]

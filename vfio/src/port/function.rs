@@ -67,7 +67,7 @@ impl Memory {
 impl Function {
     /// Opens a function that is bound to vfio-pci, see [`VfioFunction::open`](super::VfioFunction::open).
     pub(super) fn open(host: &Host, bdf: Bdf, options: &VfioOptions) -> Result<Self, Obstacle> {
-        let ready = check::ready(host, bdf)?;
+        let ready = patiently(|o| matches!(o, Obstacle::Busy { .. }), || check::ready(host, bdf))?;
         let container = Container::new(&ready)?;
         let device = container.open(host, &ready)?;
         let ids = start(bdf, &device)?;
