@@ -1,7 +1,9 @@
 """Boots guests in QEMU, talks with their scripts and collects what they say on the serial line."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import time
 from dataclasses import dataclass
@@ -9,9 +11,12 @@ from pathlib import Path
 
 import processes
 from errors import LabError
+from model import Model
 
 APPEND = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr"
 MEMORY = "1G"
+# Seconds in which a model has read all that it was sent.
+STANDS_STILL = 0.2
 MARK = re.compile(r"^@@(.*?)\r?\n", re.M)
 
 
@@ -20,12 +25,12 @@ class GuestRun:
     """How a guest's run ended."""
 
     serial: str
-    """What the guest wrote to its serial line, and QEMU's own messages."""
+    """What the guest wrote to its serial line."""
     exit_code: int | None
     """QEMU's exit code; None when the guest was still running at the end of its time."""
     seconds: float
     log: Path
-    """The file that holds `serial`."""
+    """The file that holds `serial`; QEMU's own messages lie in a neighbour."""
 
     def marks(self) -> list[str]:
         """The lines that the guest's script wrote for the lab, without their @@."""
@@ -47,8 +52,9 @@ class Running:
         self._log = log
         self._seen = 0
         self._start = time.monotonic()
-        with open(log, "wb") as sink:
-            self._process = processes.start([*qemu, *machine, *args], sink, stdin=subprocess.PIPE)
+        # In the middle of a line of the guest, what QEMU says of a function that is gone would spoil it.
+        with open(log, "wb") as sink, open(log.with_suffix(".qemu.log"), "wb") as errors:
+            self._process = processes.start([*qemu, *machine, *args], sink, errors.fileno(), subprocess.PIPE)
 
     def __enter__(self) -> "Running":
         return self
@@ -80,6 +86,17 @@ class Running:
             self._process.stdin.flush()
         except BrokenPipeError as error:
             raise LabError(f"the guest ended before it was told '{line}'; see {self._log}") from error
+
+    def lose(self, served: Model) -> None:
+        """Kills a model with SIGKILL: to the guest the function is gone from its bus, from one moment to the next.
+
+        QEMU (11.1) aborts (`error_setv: Assertion`) when the model goes with a message unread, so it stands still until the
+        model has read what there is.
+        """
+        os.kill(self._process.pid, signal.SIGSTOP)
+        time.sleep(STANDS_STILL)
+        served.kill()
+        os.kill(self._process.pid, signal.SIGCONT)
 
     def finish(self, seconds: float = 120) -> GuestRun:
         """Waits until the guest powers off or exits, or its time is over."""

@@ -3,6 +3,7 @@
 import functools
 
 import guest
+import vfio_faults
 import vfio_guest
 import vfio_matrix
 import vfio_obstacles
@@ -10,7 +11,7 @@ from kernels import Kernel
 from lab import Lab, Row
 from vfio_guest import INTEL, VIRTIO, Expect, Iommu
 
-PACKAGES = ["mlx5-vfio"]
+PACKAGES = ["mlx5-vfio", "mlx5-lab-probe"]
 GROUND = {
     "VFIO loads": Expect(),
     "a function is bound by hand": Expect(),
@@ -35,6 +36,7 @@ def run(lab: Lab) -> list[Row]:
         for kernel, iommu in zip(lab.kernels, (INTEL, VIRTIO))
     }
     scenes |= vfio_obstacles.scenes(lab, programs)
+    scenes |= vfio_faults.scenes(lab, programs)
     scenes |= vfio_matrix.scenes(lab, programs)
     return lab.scenes("vfio", scenes)
 
@@ -47,6 +49,6 @@ def ground(lab: Lab, kernel: Kernel, iommu: Iommu) -> list[Row]:
         devices = [*guest.function_devices(first.socket, second.socket), "-device", "edu"]
         with vfio_guest.boot(lab, log, kernel, "vfio_ground.sh", devices, {}, iommu) as running:
             running.wait_mark("kill the model")
-            first.kill()
+            running.lose(first)
             running.say("done")
             return vfio_guest.step_rows("vfio", scene, running.abandon(), GROUND)

@@ -18,6 +18,7 @@ pub fn run(target: &Target, child_ms: u64) -> Result<()> {
     let device = target.device()?;
     let mut pair = Pair::new(&device, [0, 0])?;
     pair.exchange(&device, 0, Waiting::Polling)?;
+    say("fork", "forks");
     let done = AtomicBool::new(false);
     let (child, sent) = thread::scope(|scope| {
         let child = scope.spawn(|| {

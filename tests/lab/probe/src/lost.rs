@@ -132,6 +132,8 @@ fn during(name: &str, target: &Target, call: Call, strike: impl Fn() + Send) -> 
     if let Some((pair, device)) = left {
         after(name, call, pair, device);
     }
+    // The end of this process may take Linux a minute, in which it waits for the function to come back.
+    say(name, &format!("done call={}", call.name()));
     Ok(())
 }
 
@@ -165,7 +167,7 @@ fn block(target: &Target, call: Call, up: Option<Up>) -> (Vec<End>, Option<Up>) 
         Call::Command => ibv::query_qp(&pair.qp[0]).map(|_| ()),
         Call::Resize => ibv::resize_cq(&mut pair.cq[0], 64),
         Call::CqWait => pair.cq[0].wait(u64::MAX),
-        Call::GetEvent => ibv::get_cq_event(&pair.channel, u64::MAX).map(|_| ()),
+        Call::GetEvent => events(&pair.channel),
         Call::AsyncEvent => asynchronous(&device),
         Call::All => return (all(&device, &mut pair), Some((Some(pair), device))),
         Call::Traffic => endless(&device, &mut pair),
@@ -207,11 +209,18 @@ fn taken(call: Call, pair: Pair, device: Device) -> (Vec<End>, Option<Up>) {
     (vec![end], Some((None, device)))
 }
 
-/// Waits for an asynchronous event that says nothing of the device's end, which is one itself.
+/// Waits for asynchronous events; the device's end is one itself.
 fn asynchronous(device: &Device) -> Result<(), Error> {
     loop {
         let event = ibv::get_async_event(device, u64::MAX)?;
         say("event", &event.to_string());
+    }
+}
+
+/// Waits for events of a channel; some of the first messages may be left.
+fn events(channel: &CompChannel) -> Result<(), Error> {
+    loop {
+        ibv::get_cq_event(channel, u64::MAX)?;
     }
 }
 
@@ -227,12 +236,11 @@ fn endless(device: &Device, pair: &mut Pair) -> Result<(), Error> {
 /// All that can wait, at once.
 fn all(device: &Device, pair: &mut Pair) -> Vec<End> {
     let Pair { qp, cq: [cq, _], channel, .. } = pair;
-    let second = |channel: &CompChannel| ibv::get_cq_event(channel, u64::MAX).map(|_| ());
     thread::scope(|scope| {
         let threads = [
             scope.spawn(|| End::of("all:cq-wait", cq.wait(u64::MAX))),
-            scope.spawn(|| End::of("all:get-event", second(channel))),
-            scope.spawn(|| End::of("all:get-event-too", second(channel))),
+            scope.spawn(|| End::of("all:get-event", events(channel))),
+            scope.spawn(|| End::of("all:get-event-too", events(channel))),
             scope.spawn(|| End::of("all:async-event", asynchronous(device))),
             scope.spawn(|| End::of("all:command", ibv::query_qp(&qp[0]).map(|_| ()))),
         ];

@@ -2,7 +2,9 @@
 
 use std::ptr::NonNull;
 
-use mlx5::{AccessFlags, Device, Mr, Qp, RecvWr, Remote, SendFlags, SendWr, Sge, WcStatus, WrOpcode, ibv};
+use mlx5::hw::cmd::{CreateMkey, DestroyMkey};
+use mlx5::hw::mkc::{AccessMode, Mkc};
+use mlx5::{AccessFlags, Device, Mr, Pd, Qp, RecvWr, Remote, SendFlags, SendWr, Sge, WcStatus, WrOpcode, ibv};
 
 use crate::accounts::locked_kib;
 use crate::pair::{Pair, SIZE, Waiting, take};
@@ -63,23 +65,50 @@ fn transfer(device: &Device, pair: &mut Pair, local: &Mr, bytes: usize, opcode: 
     }
 }
 
+/// Where a key leads whose pages are mapped to nothing: what a driver does whose memory was unmapped too early.
+struct Nowhere {
+    index: u32,
+}
+
+impl Nowhere {
+    /// Addresses from 0 on that lead to [`NOWHERE`].
+    fn new(device: &Device, pd: &Pd) -> Result<Self, mlx5::Error> {
+        let mkc = Mkc::new()
+            .with_lr(true)
+            .with_lw(true)
+            .with_access_mode(AccessMode::MTT)
+            .with_qpn(0xff_ffff)
+            .with_pd(pd.pdn())
+            .with_len(4096)
+            .with_translations_octword_size(1)
+            .with_log_page_size(12);
+        // SAFETY: the device finds nothing where the key leads.
+        let index = unsafe { device.general_cmd(&CreateMkey { mkc, translations: &[NOWHERE] }) }?;
+        Ok(Self { index })
+    }
+
+    fn piece(&self) -> Sge {
+        Sge { addr: 0, length: SIZE as u32, lkey: self.index << 8 }
+    }
+
+    fn destroy(self, device: &Device) -> Result<(), mlx5::Error> {
+        // SAFETY: the key is nobody else's.
+        unsafe { device.general_cmd(&DestroyMkey { mkey_index: self.index }) }
+    }
+}
+
 /// A send from where nothing is mapped, and a receive to there; each on a pair of its own. Then messages that arrive.
 pub fn unmapped(target: &Target) -> Result<()> {
     let device = target.device()?;
-    // SAFETY: where the key reaches, nothing is mapped.
-    let Some(lkey) = (unsafe { device.reserved_lkey() }) else {
-        say("unmapped", "no reserved lkey");
-        return Ok(());
-    };
-    let nowhere = Sge { addr: NOWHERE, length: SIZE as u32, lkey };
     for (name, sends) in [("gather", true), ("scatter", false)] {
         let mut pair = Pair::new(&device, [0, 0])?;
+        let nowhere = Nowhere::new(&device, &pair.pd)?;
         let [a, b] = &pair.buf;
         let somewhere = [a, b].map(|buf| Sge { addr: buf.addr(), length: SIZE as u32, lkey: buf.lkey() });
-        let (from, to) = if sends { (nowhere, somewhere[1]) } else { (somewhere[0], nowhere) };
+        let (from, to) = if sends { (nowhere.piece(), somewhere[1]) } else { (somewhere[0], nowhere.piece()) };
         let [sender, receiver] = &mut pair.qp;
         post(sender, receiver, from, to)?;
-        // The other end of a send that was never sent hears nothing.
+        // The other end of a message that was never sent hears nothing.
         let ends = if sends { &[0][..] } else { &[1, 0] };
         for &end in ends {
             let wc = take(&device, &mut pair.cq[end], Waiting::Polling)?;
@@ -90,6 +119,7 @@ pub fn unmapped(target: &Target) -> Result<()> {
         while let Some(event) = device.try_get_async_event() {
             say("unmapped", &format!("{name} event={event}"));
         }
+        nowhere.destroy(&device)?;
         pair.close()?;
     }
     let mut pair = Pair::new(&device, [0, 0])?;

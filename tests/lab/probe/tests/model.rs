@@ -56,10 +56,26 @@ fn memory_of_the_program_is_written_and_read_by_the_device() {
     assert!(lines[0].starts_with("memory device=model bytes=70001 "), "{lines:?}");
 }
 
+/// A key's page that the IOMMU does not let through is an error of the end that uses it: local protection on both, and a remote
+/// operation for who sent to it. The queue pairs made afterwards work.
+#[test]
+fn requests_to_where_nothing_is_mapped_fail_at_the_end_that_made_them() {
+    let wanted = [
+        "gather side=sender status=LOC_PROT_ERR",
+        "scatter side=receiver status=LOC_PROT_ERR",
+        "scatter side=sender status=REM_OP_ERR",
+    ];
+    let lines = sound(&["unmapped", "model"]);
+    for (line, wanted) in lines.iter().zip(wanted) {
+        assert!(line.starts_with(&format!("unmapped {wanted} ")), "{line}");
+    }
+    assert_eq!(lines.last().unwrap(), "unmapped messages=20 failure=None");
+}
+
 #[test]
 fn messages_arrive_while_a_forked_child_has_the_memory() {
     let lines = sound(&["fork", "model", "--child-ms", "200"]);
-    assert!(number(&lines[0], "messages") > 1 && number(&lines[0], "child") == 0, "{lines:?}");
+    assert!(number(&lines[1], "messages") > 1 && number(&lines[1], "child") == 0, "{lines:?}");
 }
 
 /// Calls that block, and the command that has no answer meanwhile.
@@ -78,8 +94,13 @@ const CALLS: [(&str, &str); 12] = [
     ("drop-device", ""),
 ];
 
-/// Each call, on a device to which `what` happens (`gone`, `reset`), ends with `error`, and so does the next one.
-fn each_call_ends(what: &str, error: &str) {
+/// Whether a line tells of one of these errors, with ENODEV (19 on Linux) and this sentence.
+fn tells(line: &str, errors: &[&str], text: &str) -> bool {
+    errors.iter().any(|error| line.contains(&format!(" error={error} errno=19 text={text}")))
+}
+
+/// Each call, on a device to which `what` happens (`gone`, `reset`), ends with one of `errors`, and so does the next one.
+fn each_call_ends(what: &str, errors: &[&str]) {
     for (call, before) in CALLS {
         let lines = sound(&[what, call, "model"]);
         let said = |start: &str| lines.iter().find(|line| line.starts_with(&format!("{what} {start}={call}")));
@@ -87,35 +108,37 @@ fn each_call_ends(what: &str, error: &str) {
         let end = said("call").unwrap();
         match call.starts_with("drop") {
             true => assert!(end.ends_with(" error=none"), "{end}"),
-            false => assert!(end.contains(&format!(" error={error} errno=19 text={before}the ")), "{end}"),
+            false => assert!(tells(end, errors, &format!("{before}the ")), "{end}"),
         }
         if !["open", "close", "drop-device"].contains(&call) {
             let after = said("after").unwrap();
-            assert!(after.contains(&format!(" error={error} errno=19 text=ALLOC_PD was not sent: ")), "{after}");
+            assert!(tells(after, errors, "ALLOC_PD was not sent: "), "{after}");
         }
         let works = lines.last() == Some(&format!("{what} call={call} messages=20"));
         assert_eq!(works, what == "reset", "{lines:?}");
     }
 }
 
-/// ENODEV is 19 on Linux.
 #[test]
 fn every_call_that_blocks_ends_with_device_gone_when_the_device_leaves() {
-    each_call_ends("gone", "Gone");
+    each_call_ends("gone", &["Gone"]);
 }
+
+/// While a function is reset its registers may read as ones.
+const RESET: [&str; 2] = ["Reset", "Gone"];
 
 #[test]
 fn every_call_that_blocks_ends_when_somebody_else_resets_the_function_and_it_works_again() {
-    each_call_ends("reset", "Reset");
+    each_call_ends("reset", &RESET);
 }
 
 #[test]
 fn all_calls_that_block_at_the_same_time_end() {
-    for (what, error) in [("gone", "Gone"), ("reset", "Reset")] {
+    for (what, errors) in [("gone", &["Gone"][..]), ("reset", &RESET)] {
         let lines = sound(&[what, "all", "model"]);
         let ends: Vec<_> = lines.iter().filter(|line| line.starts_with(&format!("{what} call=all:"))).collect();
         assert_eq!(ends.len(), 5, "{lines:?}");
-        assert!(ends.iter().all(|end| end.contains(&format!(" error={error} errno=19 "))), "{lines:?}");
+        assert!(ends.iter().all(|end| tells(end, errors, "")), "{lines:?}");
         assert!(lines.iter().any(|line| line.starts_with("event the device has failed")), "{lines:?}");
     }
 }

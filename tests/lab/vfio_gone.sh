@@ -1,0 +1,28 @@
+# A function leaves while a call blocks, a function for each call. The lab kills the model when it reads that it is to.
+probe=mlx5-lab-probe
+
+bind_all() {
+    load_vfio || return 1
+    for function in $(functions 0x15b3); do
+        give "$function" vfio-pci || return 1
+    done
+}
+
+# gone CALL FUNCTION: the program goes on for as long as Linux waits for the function, so its output is what counts.
+gone() {
+    $probe gone "$1" "$2" 2>&1 | tee "/tmp/gone-$1" &
+    tenths=600
+    while ! grep -q -E "gone done|failed" "/tmp/gone-$1" 2> /dev/null; do
+        [ $tenths -gt 0 ] || break
+        tenths=$((tenths - 1))
+        usleep 100000
+    done
+}
+
+step "binding" bind_all
+number=1
+for call in $CALLS; do
+    gone "$call" "$(functions 0x15b3 | sed -n "${number}p")"
+    step "gone: $call" cat "/tmp/gone-$call"
+    number=$((number + 1))
+done
