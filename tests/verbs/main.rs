@@ -42,4 +42,5 @@ mod uc;
 mod ud;
 mod ud_ah;
 mod ud_answer;
+mod unmapped;
 mod wqe_bytes;
