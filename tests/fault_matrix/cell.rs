@@ -272,10 +272,18 @@ fn check_counters(
     if !happened {
         wrong.push(format!("counted {commands:?}, {pages:?}"));
     }
-    let gid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x15, 0xb3, 0xff, 0xfe, 0x00, 0x00, 0x01];
-    let right = (info.firmware, info.mac, info.gid, info.issi, info.port_up)
-        == ((16, 35, 4030), [0x02, 0x15, 0xb3, 0, 0, 1], Some(gid), 1, true);
-    if !right || info.vendor_id != 0x2c9 || info.mtu == 0 {
+    let right = match info.ethernet {
+        true => {
+            let gid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x15, 0xb3, 0xff, 0xfe, 0x00, 0x00, 0x01];
+            (info.mac, info.gid, info.mtu != 0) == ([0x02, 0x15, 0xb3, 0, 0, 1], Some(gid), true)
+        }
+        false => {
+            let gid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x15, 0xb3, 0xff, 0xfe, 0x00, 0x00, 0x02];
+            (info.lid, info.gid, info.pkey) == (0x15, Some(gid), 0xffff)
+        }
+    };
+    let always = (info.firmware, info.issi, info.port_up, info.vendor_id) == ((16, 35, 4030), 1, true, 0x2c9);
+    if !right || !always {
         wrong.push(format!("the device says of itself {info:?}"));
     }
 }

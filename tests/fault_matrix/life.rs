@@ -86,6 +86,10 @@ pub const STEPS: &[Step] = &[
     }),
     ("set_gid", |w| {
         let info = *w.dev.info();
+        if !info.ethernet {
+            // The subnet manager's affair.
+            return Ok(());
+        }
         let gid = Gid { gid: [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], mac: info.mac, vlan: None };
         w.dev.set_gid(1, Some(&gid))
     }),

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use faults::FAULTS;
-use port::{Function, PF, VF};
+use port::{Function, IB, PF, VF};
 
 fn each_cell_ends_as_the_rules_say(title: &str, function: Function, commands: usize) {
     let rows = clean::run(function);
@@ -59,6 +59,16 @@ fn physical_function_on_a_platform_without_reset() {
     each_cell_ends_as_the_rules_say("physical function, no reset", PF.without_reset(), 74);
 }
 
+#[test]
+fn function_with_an_infiniband_port() {
+    each_cell_ends_as_the_rules_say("InfiniBand", IB, 66);
+}
+
+#[test]
+fn function_with_an_infiniband_port_on_a_platform_without_reset() {
+    each_cell_ends_as_the_rules_say("InfiniBand, no reset", IB.without_reset(), 66);
+}
+
 /// Opcodes that the sources of the driver's commands name: those that it can send.
 fn opcodes_of_the_driver() -> BTreeSet<String> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("hw/src/cmd");
@@ -79,7 +89,7 @@ fn opcodes_of_the_driver() -> BTreeSet<String> {
 #[test]
 fn each_command_that_the_driver_can_send_is_in_the_matrix() {
     let by_name = |rows: &[clean::Row]| rows.iter().map(|row| row.opcode).collect::<BTreeSet<_>>();
-    let matrix: BTreeSet<u16> = [VF, PF].iter().flat_map(|f| by_name(&clean::run(*f))).collect();
+    let matrix: BTreeSet<u16> = [VF, PF, IB].iter().flat_map(|f| by_name(&clean::run(*f))).collect();
     let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("hw/src/cmd/opcode.rs")).unwrap();
     let number = |name: &str| {
         let line = source.lines().map(str::trim).find(|l| l.split([' ']).next() == Some(name)).expect("declared");

@@ -21,10 +21,13 @@ pub struct Function {
     pub device_id: u16,
     /// The platform can reset it.
     pub reset: bool,
+    /// Its port is InfiniBand.
+    pub infiniband: bool,
 }
 
-pub const VF: Function = Function { device_id: 0x1018, reset: true };
-pub const PF: Function = Function { device_id: 0x1017, reset: true };
+pub const VF: Function = Function { device_id: 0x1018, reset: true, infiniband: false };
+pub const PF: Function = Function { device_id: 0x1017, reset: true, infiniband: false };
+pub const IB: Function = Function { infiniband: true, ..VF };
 
 impl Function {
     pub const fn without_reset(self) -> Self {
@@ -60,8 +63,8 @@ pub struct Port {
 
 impl Port {
     pub fn new(function: Function) -> Self {
-        let config =
-            ModelConfig { device_id: function.device_id, boot_pages: 2, init_pages: 6, ..ModelConfig::default() };
+        let config = if function.infiniband { ModelConfig::infiniband() } else { ModelConfig::default() };
+        let config = ModelConfig { device_id: function.device_id, boot_pages: 2, init_pages: 6, ..config };
         Self {
             model: Model::new(config),
             hunger: Arc::default(),

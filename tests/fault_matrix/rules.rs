@@ -54,7 +54,7 @@ const RULES: [(Fault, [Outcome; 4]); 16] = [
 ];
 
 /// Where the rule of the phase does not hold: fault, phase, command, which of its kind (0 for each).
-const EXCEPTIONS: [(Fault, Phase, &str, usize, Outcome); 11] = [
+const EXCEPTIONS: [(Fault, Phase, &str, usize, Outcome); 14] = [
     // The version is for people who look on: the firmware need not take it.
     (Fault::Status, Phase::BringUp, "SET_DRIVER_VERSION", 0, Survived),
     // What the firmware asks for at the start it must have.
@@ -65,6 +65,9 @@ const EXCEPTIONS: [(Fault, Phase, &str, usize, Outcome); 11] = [
     (Fault::PagesRefused, Phase::BringUp, "QUERY_NIC_VPORT_CONTEXT", 0, NoResources),
     (Fault::PagesRefused, Phase::BringUp, "MODIFY_NIC_VPORT_CONTEXT", 0, NoResources),
     (Fault::PagesRefused, Phase::BringUp, "SET_ROCE_ADDRESS", 0, NoResources),
+    (Fault::PagesRefused, Phase::BringUp, "QUERY_HCA_VPORT_CONTEXT", 0, NoResources),
+    (Fault::PagesRefused, Phase::BringUp, "QUERY_HCA_VPORT_GID", 0, NoResources),
+    (Fault::PagesRefused, Phase::BringUp, "QUERY_HCA_VPORT_PKEY", 0, NoResources),
     // It goes second, after that of the completions.
     (Fault::PagesRefused, Phase::Teardown, "SET_ROCE_ADDRESS", 0, NoResources),
     (Fault::PagesRefused, Phase::Teardown, "MODIFY_NIC_VPORT_CONTEXT", 0, NoResources),
