@@ -179,5 +179,6 @@ mod tests {
         assert_eq!(from(13), Obstacle::Permission { path: path.clone() });
         assert_eq!(from(1), Obstacle::Permission { path: path.clone() });
         assert_eq!(from(24), Obstacle::System { what: "opening /dev/vfio/7".into(), errno: 24 });
+        assert!(from(24).cure().contains("ulimit -n"), "EMFILE is nothing to look into the kernel's log for");
     }
 }

@@ -131,6 +131,10 @@ impl Obstacle {
             Self::HasVirtualFunctions { bdf, .. } => {
                 format!("write 0 to /sys/bus/pci/devices/{bdf}/sriov_numvfs, or --force")
             }
+            // EMFILE: an event descriptor for each vector, and the files of VFIO.
+            Self::System { errno: 24, .. } => {
+                "let more files be open (`ulimit -n`), or ask for fewer `--vectors`".into()
+            }
             Self::DriverRefused { .. } | Self::System { .. } => KERNEL_LOG.into(),
             Self::NotRestored { bdf, .. } => {
                 format!("{KERNEL_LOG}, then write {bdf} to /sys/bus/pci/drivers_probe")
