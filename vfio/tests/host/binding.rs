@@ -85,6 +85,7 @@ fn a_function_that_was_bound_by_hand_goes_to_the_driver_that_the_kernel_finds() 
         let machine = Machine::ready();
         let kernel = FakeKernel::new(&machine);
         machine.write(&format!("{}/driver_override", machine.device(CARD)), "vfio-pci\n");
+        machine.write("sys/bus/evil/bind", "");
         remembered.map(|text| machine.write(MEMORY, text));
         assert_eq!(unbind(&machine.host(), &kernel, card()).unwrap().driver.as_deref(), Some("mlx5_core"));
         assert_eq!(function(&machine).driver_override, None);
@@ -176,6 +177,9 @@ fn a_function_whose_group_comes_with_its_driver_is_bound_and_one_that_gets_none_
     machine.vfio().pci(CARD, 0x15b3, 0x1017).write("sys/class/iommu/virtio1/uevent", "");
     let ready = || check::ready(&machine.host(), card()).unwrap_err();
     assert_eq!(ready(), Obstacle::NotBound { bdf: card(), driver: None });
+    machine.bind(CARD, "mlx5_core");
+    assert_eq!(ready(), Obstacle::NoIommu { bdf: card() }, "with a driver it would have come");
+    machine.unbind(CARD);
     let before = function(&machine);
     let mut kernel = FakeKernel::new(&machine);
     assert_eq!(bind(&machine.host(), &kernel, card(), &quick()), Err(Obstacle::NoIommu { bdf: card() }));
@@ -190,9 +194,12 @@ fn a_function_whose_group_comes_with_its_driver_is_bound_and_one_that_gets_none_
 fn errors_of_a_bind_say_what_was_refused() {
     let machine = held();
     let kernel = FakeKernel::new(&machine);
-    kernel.refuses.borrow_mut().insert("vfio-pci".into(), EBUSY);
-    let error = bind(&machine.host(), &kernel, card(), &quick()).unwrap_err();
-    assert_eq!(error, Obstacle::DriverRefused { bdf: card(), driver: "vfio-pci".into(), errno: EBUSY });
+    // 0: the kernel says nothing, and the driver does not have it.
+    for errno in [EBUSY, 0] {
+        kernel.refuses.borrow_mut().insert("vfio-pci".into(), errno);
+        let error = bind(&machine.host(), &kernel, card(), &quick()).unwrap_err();
+        assert_eq!(error, Obstacle::DriverRefused { bdf: card(), driver: "vfio-pci".into(), errno });
+    }
     let mut kernel = FakeKernel::new(&machine);
     kernel.nodes = false;
     let error = bind(&machine.host(), &kernel, card(), &quick()).unwrap_err();

@@ -83,7 +83,7 @@ impl Obstacle {
             Self::NetworkUp { bdf, netdevs } => {
                 format!("the kernel's network uses {bdf}, {} is up", netdevs.join(", "))
             }
-            Self::HasVirtualFunctions { bdf, vfs } => format!("{bdf} has {vfs} virtual functions, which would go"),
+            Self::HasVirtualFunctions { bdf, vfs } => format!("{bdf} has virtual functions ({vfs}), which would go"),
             Self::DriverRefused { bdf, driver, errno } => format!("{driver} did not take {bdf} ({})", answer(*errno)),
             Self::NotRestored { bdf, first, then } => {
                 format!("{}; and putting {bdf} back as it was failed, {}", first.what(), then.what())
