@@ -128,3 +128,39 @@ pub(crate) fn close(rig: &dyn Rig, device: Device) -> Result<(), String> {
     }
     rig.left().map_or(Ok(()), Err)
 }
+
+#[cfg(test)]
+mod tests {
+    use mlx5_model::ModelConfig;
+
+    use super::*;
+    use crate::rig::ModelRig;
+
+    /// Neither an InfiniBand port without a subnet manager nor one without a link has an address that a packet could go to.
+    #[test]
+    fn round_trips_run_on_every_kind_of_port() {
+        use Transport::{Rc, Uc, Ud};
+        let (ethernet, infiniband) = (ModelConfig::default(), ModelConfig::infiniband());
+        let down = |config: &ModelConfig| ModelConfig { link_up: false, ..config.clone() };
+        for (name, config, transports) in [
+            ("Ethernet, down", down(&ethernet), &[Rc][..]),
+            ("Ethernet", ethernet, &[Rc, Uc, Ud]),
+            ("InfiniBand, down", down(&infiniband), &[Rc, Uc, Ud]),
+            ("InfiniBand", infiniband, &[Rc, Uc, Ud]),
+        ] {
+            for &transport in transports {
+                for numbered in [true, false] {
+                    let rig = ModelRig::new(config.clone());
+                    let device = rig.open(rig.default_config()).unwrap();
+                    let cqs = [0, 1].map(|context| ibv::create_cq(&device, 64, context, None, 0).unwrap());
+                    let plan = Plan { iters: 50, size: 64, transport, numbered, ..Plan::default() };
+                    let ran = run(&rig, &device, None, cqs, &plan, &mut Progress::new(50, false));
+                    assert_eq!((ran.failure, ran.teardown), (None, None), "{name}, {transport:?}");
+                    assert_eq!((ran.verified, ran.lost.len()), (50, 0), "{name}, {transport:?}");
+                    close(&rig, device).unwrap();
+                    assert_eq!(rig.violations(), Vec::<String>::new(), "{name}, {transport:?}");
+                }
+            }
+        }
+    }
+}
