@@ -2,6 +2,7 @@
 
 use crate::bytes::{put_bits, put32};
 use crate::device::Device;
+use crate::iseg::syndrome;
 use crate::pace;
 use crate::violation::ViolationKind;
 
@@ -124,11 +125,11 @@ pub(crate) fn deliver(dev: &mut Device, late: Late) {
 /// Writes an event into queue `eqn`, and raises its interrupt if it is armed.
 pub(crate) fn post(dev: &mut Device, eqn: u32, event: Event) {
     let Some(eq) = dev.objects.eqs.get_mut(&eqn) else { return };
-    if eq.overrun {
+    if eq.broken {
         return;
     }
     if eq.pending() >= eq.entries() {
-        eq.overrun = true;
+        eq.broken = true;
         dev.violate(ViolationKind::EqOverrun, format!("EQ {eqn:#x}: event type {:#x}", event.kind));
         return;
     }
@@ -143,8 +144,15 @@ pub(crate) fn post(dev: &mut Device, eqn: u32, event: Event) {
     eq.producer = position.wrapping_add(1);
     let armed = std::mem::take(&mut eq.armed);
     let at = u64::from(position & (entries - 1)) * 64;
-    if dev.buffer_write("event queue entry", &buffer, at, &entry).is_ok() && armed {
-        pace::interrupt(dev, eqn);
+    match dev.buffer_write("event queue entry", &buffer, at, &entry) {
+        Ok(()) if armed => pace::interrupt(dev, eqn),
+        Ok(()) => (),
+        Err(_) => {
+            if let Some(eq) = dev.objects.eqs.get_mut(&eqn) {
+                eq.broken = true;
+            }
+            dev.iseg.fall_ill(syndrome::EQ_ERROR);
+        }
     }
 }
 

@@ -23,10 +23,25 @@ pub(crate) struct InitSegment {
     pub(crate) health: (u8, u8, bool),
 }
 
+/// Syndromes of the health buffer, as Linux's driver names them.
+pub(crate) mod syndrome {
+    /// "ICM fetch PCI error": firmware cannot read a page of its own.
+    pub(crate) const FETCH_PCI_ERROR: u8 = 0xa;
+    /// "EQ error".
+    pub(crate) const EQ_ERROR: u8 = 0xd;
+}
+
 impl InitSegment {
     /// As after a reset, when booting takes until `booted_at`.
     pub(crate) fn new(booted_at: u64) -> Self {
         Self { booted_at, ..Self::default() }
+    }
+
+    /// The health buffer shows what the device has run into, unless it shows something already.
+    pub(crate) fn fall_ill(&mut self, syndrome: u8) {
+        if self.health.0 == 0 {
+            self.health = (syndrome, 0, false);
+        }
     }
 
     /// Whether firmware has given up and asks for a reset.

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use crate::device::Device;
+use crate::dma::DmaFault;
 use crate::eq::{self, Event, event};
+use crate::iseg::syndrome;
 use crate::violation::ViolationKind;
 
 /// Bytes of a page.
@@ -94,7 +96,8 @@ impl Device {
         while taken.len() < count && !self.pages.owned.is_empty() {
             let index = self.random() as usize % self.pages.owned.len();
             let Some(page) = self.pages.owned.keys().nth(index).copied() else { break };
-            self.check_page(page);
+            // A page that cannot be read is given back all the same.
+            let _ = self.check_page(page);
             self.pages.owned.remove(&page);
             taken.push(page);
         }
@@ -104,16 +107,17 @@ impl Device {
     /// Firmware uses its pages: all of them must be as it left them.
     pub(crate) fn check_pages(&mut self) {
         let pages: Vec<u64> = self.pages.owned.keys().copied().collect();
-        for page in pages {
-            self.check_page(page);
-        }
+        // One that cannot be read is enough.
+        let _ = pages.into_iter().try_for_each(|page| self.check_page(page));
     }
 
-    fn check_page(&mut self, page: u64) {
-        let Some(pattern) = self.pages.owned.get(&page).copied() else { return };
+    /// Whether a page can be read; the health buffer says so if not.
+    fn check_page(&mut self, page: u64) -> Result<(), DmaFault> {
+        let Some(pattern) = self.pages.owned.get(&page).copied() else { return Ok(()) };
         let mut found = [0; PAGE];
-        if self.dma_read("firmware page", page, &mut found).is_err() {
-            return;
+        if let Err(fault) = self.dma_read("firmware page", page, &mut found) {
+            self.iseg.fall_ill(syndrome::FETCH_PCI_ERROR);
+            return Err(fault);
         }
         let wanted = fill(pattern);
         if let Some(at) = (0..PAGE).find(|i| found[*i] != wanted[*i]) {
@@ -121,6 +125,7 @@ impl Device {
             // Once is enough.
             let _ = self.dma_write("firmware page", page, &wanted);
         }
+        Ok(())
     }
 }
 

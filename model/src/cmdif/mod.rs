@@ -79,6 +79,9 @@ struct Pending {
     place: Option<usize>,
 }
 
+/// Why a mailbox cannot be had.
+const UNMAPPED: &str = "mailbox is not mapped";
+
 type Delivered<T> = Result<T, (u8, &'static str)>;
 
 impl CommandInterface {
@@ -185,7 +188,10 @@ fn take(dev: &mut Device, queue: u64, slot: u8) {
     };
     if let Err((status, words)) = fetch(dev, &mut pending) {
         pending.delivery = status;
-        dev.violate(ViolationKind::CommandDelivery, format!("slot {slot}: {words} (delivery status {status:#x})"));
+        // The access itself has been recorded.
+        if words != UNMAPPED {
+            dev.violate(ViolationKind::CommandDelivery, format!("slot {slot}: {words} (delivery status {status:#x})"));
+        }
     }
     pending.record.delivery = pending.delivery;
     if pending.delivery == 0 {
@@ -255,7 +261,7 @@ fn chain(
         if !blocks.is_empty() && next & 0x3ff != 0 {
             return Err(ChainFault::Pointer("next mailbox is not aligned to 1 KiB"));
         }
-        dev.dma_read(what, next, &mut block).map_err(|_| ChainFault::Pointer("mailbox is not mapped"))?;
+        dev.dma_read(what, next, &mut block).map_err(|_| ChainFault::Pointer(UNMAPPED))?;
         entry::check_block(&block, blocks.len() as u32, token, signed).map_err(|(s, w)| ChainFault::Block(s, w))?;
         blocks.push(next);
         let here = left.min(BLOCK_DATA);

@@ -111,11 +111,13 @@ pub(super) fn append(dev: &mut Device, cqn: u32, mut entry: Entry, solicited: bo
 /// waits has its room and is written before.
 pub(super) fn admit(dev: &mut Device, cqn: u32, count: u32) -> Option<Cq> {
     dev.objects.cqs.get(&cqn).filter(|cq| cq.status == 0)?;
-    if has_room(dev, cqn, count) {
-        return dev.objects.cqs.get(&cqn).cloned();
-    }
+    let status = match has_room(dev, cqn, count) {
+        Ok(true) => return dev.objects.cqs.get(&cqn).cloned(),
+        Ok(false) => OVERFLOW,
+        Err(_) => WRITE_FAIL,
+    };
     if gather::flush(dev, cqn) {
-        fail(dev, cqn, OVERFLOW);
+        fail(dev, cqn, status);
     }
     None
 }
@@ -151,9 +153,9 @@ pub(crate) fn break_by_hand(dev: &mut Device, cqn: u32, syndrome: u8) {
     }
 }
 
-/// Breaks a queue: `status` is what its context says from now on. The event's syndromes are 1 overrun, 2 access.
+/// Breaks a queue, once: `status` is what its context says from now on. The event's syndromes are 1 overrun, 2 access.
 fn fail(dev: &mut Device, cqn: u32, status: u8) {
-    if let Some(cq) = dev.objects.cqs.get_mut(&cqn) {
+    if let Some(cq) = dev.objects.cqs.get_mut(&cqn).filter(|cq| cq.status == 0) {
         cq.status = status;
         let syndrome = if status == OVERFLOW { 1 } else { 2 };
         eq::report(dev, Event::cq_error(cqn, syndrome));
@@ -168,13 +170,13 @@ pub(super) fn answered(dev: &mut Device, cqn: u32) {
 
 /// Whether the next `count` entries behind those that wait to be written are free. The record is read each time, sooner than a card would: a wrong consumer index is found
 /// at once, not after a lap.
-fn has_room(dev: &mut Device, cqn: u32, count: u32) -> bool {
-    let Some(cq) = dev.objects.cqs.get(&cqn) else { return false };
+fn has_room(dev: &mut Device, cqn: u32, count: u32) -> Result<bool, DmaFault> {
+    let Some(cq) = dev.objects.cqs.get(&cqn) else { return Ok(false) };
     if cq.overrun_ignore || cq.collapsed {
-        return true;
+        return Ok(true);
     }
     let free = cq.entries().saturating_sub(dev.data.cq(cqn).gather.waiting());
-    consumed(dev, cqn).is_some_and(|pending| pending + count <= free)
+    consumed(dev, cqn).map(|pending| pending + count <= free)
 }
 
 /// Entries that are not consumed; at most as many as the ring has, where nothing watches over that.
@@ -188,17 +190,17 @@ pub(super) fn outstanding(dev: &mut Device, cqn: u32) -> u32 {
             producer.wrapping_sub(word) & INDEX
         })
     } else {
-        consumed(dev, cqn)
+        consumed(dev, cqn).ok()
     };
     pending.map_or(entries, |pending| pending.min(entries))
 }
 
-/// Reads the record, and returns how many entries are not consumed; `None` when it cannot be read.
-fn consumed(dev: &mut Device, cqn: u32) -> Option<u32> {
-    let cq = dev.objects.cqs.get(&cqn)?;
+/// Reads the record, and returns how many entries are not consumed.
+fn consumed(dev: &mut Device, cqn: u32) -> Result<u32, DmaFault> {
+    let cq = dev.objects.cqs.get(&cqn).ok_or(DmaFault::Blocked)?;
     let (producer, record) = (cq.producer, cq.dbr_addr);
     let known = producer.wrapping_sub(dev.data.cq(cqn).consumer) & INDEX;
-    let word = dev.dma_read_be32("CQ doorbell record", record).ok()?;
+    let word = dev.dma_read_be32("CQ doorbell record", record)?;
     if word & !INDEX != 0 {
         dev.violate(ViolationKind::DoorbellRecordReserved, format!("CQ {cqn:#x}: consumer index {word:#x}"));
     }
@@ -210,10 +212,10 @@ fn consumed(dev: &mut Device, cqn: u32) -> Option<u32> {
             producer & INDEX
         );
         dev.violate(ViolationKind::CqConsumerIndex, detail);
-        return Some(known);
+        return Ok(known);
     }
     dev.data.cq(cqn).consumer = word & INDEX;
-    Some(pending)
+    Ok(pending)
 }
 
 /// An arm doorbell: `sn` in bits 61:60, solicited only in bit 56, consumer index in bits 55:32, queue number below.
@@ -232,7 +234,9 @@ pub(crate) fn arm(dev: &mut Device, uar: u32, value: u64) {
     if value & 0xce00_0000_ff00_0000 != 0 {
         dev.violate(ViolationKind::CqArmWord, format!("CQ {cqn:#x}: reserved bits in {value:#018x}"));
     }
-    let Ok(told) = dev.dma_read_be32("CQ arm record", record.wrapping_add(4)) else { return };
+    let Ok(told) = dev.dma_read_be32("CQ arm record", record.wrapping_add(4)) else {
+        return fail(dev, cqn, WRITE_FAIL);
+    };
     // A doorbell that was on its way may find the record of the next one.
     let newer = dev.writes_are_posted && told.wrapping_sub(word) & INDEX <= INDEX / 2;
     if told != word && !newer {

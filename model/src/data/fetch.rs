@@ -69,16 +69,15 @@ pub(crate) fn control(dev: &mut Device, qpn: u32, at: u16) -> Option<Ctrl> {
     Some(Ctrl::decode(&raw))
 }
 
-/// Reads the work request at basic block `at`, `posted` blocks before the producer, and gathers its payload.
-pub(crate) fn request(dev: &mut Device, qpn: u32, at: u16, posted: u16) -> Fetched {
-    let Some(ctrl) = control(dev, qpn, at) else {
-        return (Ctrl::decode(&[]), Err(CqeError::of(syndrome::LOCAL_QP_OP)));
-    };
+/// Reads the work request at basic block `at`, `posted` blocks before the producer, and gathers its payload. `None` when not even
+/// its control segment can be read.
+pub(crate) fn request(dev: &mut Device, qpn: u32, at: u16, posted: u16) -> Option<Fetched> {
+    let ctrl = control(dev, qpn, at)?;
     let message = check(dev, qpn, &ctrl, at, posted)
         .and_then(|()| work(dev, qpn, &ctrl, at))
         .and_then(|work| body(dev, qpn, work))
         .map(|body| Message { ctrl, body });
-    (ctrl, message)
+    Some((ctrl, message))
 }
 
 fn malformed(dev: &mut Device, qpn: u32, index: u16, what: &str) -> CqeError {

@@ -32,11 +32,11 @@ impl From<Refused> for Refusal {
     }
 }
 
-/// Whether a receive work request is posted. Reads the record.
-fn posted(dev: &mut Device, qpn: u32) -> bool {
-    let Some(qp) = dev.objects.qps.get(&qpn).filter(|qp| qp.has_rq()) else { return false };
+/// Whether a receive work request is posted. Reads the record; a queue whose record cannot be read is broken.
+fn posted(dev: &mut Device, qpn: u32) -> Result<bool, Refused> {
+    let Some(qp) = dev.objects.qps.get(&qpn).filter(|qp| qp.has_rq()) else { return Ok(false) };
     let (consumer, entries, record) = (qp.rq_consumer, 1_u32 << qp.log_rq_size, qp.dbr_addr);
-    let Ok(word) = dev.dma_read_be32("receive doorbell record", record) else { return false };
+    let word = dev.dma_read_be32("receive doorbell record", record)?;
     if word >> 16 != 0 {
         dev.violate(ViolationKind::DoorbellRecordReserved, format!("QP {qpn:#x}: receive counter {word:#x}"));
     }
@@ -44,9 +44,9 @@ fn posted(dev: &mut Device, qpn: u32) -> bool {
     if outstanding > entries {
         let detail = format!("QP {qpn:#x}: producer {:#x}, consumer {consumer:#x}, {entries} entries", word as u16);
         dev.violate(ViolationKind::ReceiveQueueOverrun, detail);
-        return false;
+        return Ok(false);
     }
-    outstanding > 0
+    Ok(outstanding > 0)
 }
 
 /// A message as it comes in.
@@ -84,7 +84,7 @@ fn shared(dev: &Device, qpn: u32) -> Option<u32> {
 fn ready(dev: &mut Device, qpn: u32) -> Result<(), Refusal> {
     let posted = match shared(dev, qpn) {
         Some(rmpn) => srq::posted(dev, rmpn)?,
-        None => posted(dev, qpn),
+        None => posted(dev, qpn)?,
     };
     if posted { Ok(()) } else { Err(Refusal::NotReady) }
 }
@@ -99,6 +99,10 @@ pub(crate) fn accept(dev: &mut Device, qpn: u32, ctrl: &Ctrl, arrival: &Arrival<
         let list = fitting(list, arrival.len())?;
         scatter(dev, qpn, list, arrival, inline.is_some())
     });
+    // Without the work request there is nothing to complete.
+    if matches!(&placed, Err(Refusal::Request(_))) {
+        return placed;
+    }
     if !reliable && matches!(&placed, Err(Refusal::Own { own, .. }) if own.syndrome == syndrome::LOCAL_LENGTH) {
         return placed;
     }
@@ -165,9 +169,7 @@ fn list(dev: &mut Device, qpn: u32) -> Result<Vec<DataSeg>, Refusal> {
     let (buffer, index) = (qp.buffer.clone(), qp.rq_consumer);
     let at = wqe::recv_at(qp, index);
     let mut raw = vec![0; qp.rq_stride as usize];
-    if dev.buffer_read("receive work request", &buffer, at, &mut raw).is_err() {
-        return Err(broken);
-    }
+    dev.buffer_read("receive work request", &buffer, at, &mut raw).map_err(Refused::from)?;
     wqe::decode_recv(&raw).map_err(|fault| {
         dev.violate(ViolationKind::WqeMalformed, format!("QP {qpn:#x}, receive WQE {index:#x}: {fault:?}"));
         broken
@@ -270,7 +272,8 @@ pub(crate) fn watch(dev: &mut Device, qpn: u32, ticket: u64) {
         mine && dev.objects.qps.get(&qpn).is_some_and(|qp| qp.state == QpState::Error && qp.has_rq())
     };
     while flushing(dev) {
-        if !posted(dev, qpn) {
+        let Ok(posted) = posted(dev, qpn) else { return };
+        if !posted {
             return dev.clock.after(WATCH_NS, Due::Data(Timer::Flush { qpn, ticket }));
         }
         let Some(completion) = advance(dev, qpn) else { return };

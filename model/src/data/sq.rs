@@ -31,6 +31,8 @@ pub(crate) struct SendRun {
     told_last: bool,
     retries: u8,
     rnr_retries: u8,
+    /// The queue's memory cannot be read: nothing of it completes any more.
+    unreadable: bool,
     /// What a fault does to the message at the head each time it is sent; `None` before the first time.
     drawn: Option<Corruption>,
 }
@@ -52,7 +54,9 @@ pub(crate) fn doorbell(dev: &mut Device, uar: u32, value: u64) {
         dev.violate(ViolationKind::SendDoorbellState, format!("QP {qpn:#x} is in state {state:?}"));
         return;
     }
-    let Ok(word) = dev.dma_read_be32("send doorbell record", record.wrapping_add(4)) else { return };
+    let Ok(word) = dev.dma_read_be32("send doorbell record", record.wrapping_add(4)) else {
+        return lost(dev, qpn);
+    };
     if take_record(dev, qpn, word, index) {
         run(dev, qpn);
     }
@@ -117,7 +121,10 @@ fn step(dev: &mut Device, qpn: u32) {
     let posted = run.producer.wrapping_sub(at);
     let (ctrl, message) = match run.ahead.take() {
         Some((index, fetched)) if index == at => fetched,
-        _ => fetch::request(dev, qpn, at, posted),
+        _ => match fetch::request(dev, qpn, at, posted) {
+            Some(fetched) => fetched,
+            None => return lost(dev, qpn),
+        },
     };
     if dev.data.send(qpn).retries > limit {
         return fail(dev, qpn, &ctrl, CqeError::of(syndrome::RETRY_EXCEEDED), None);
@@ -191,7 +198,7 @@ fn look_ahead(dev: &mut Device, qpn: u32, ctrl: &Ctrl) {
     let next = head.wrapping_add(ctrl.blocks());
     if posted > 0 && fetch::control(dev, qpn, next).is_some_and(|next| !next.fences()) {
         let fetched = fetch::request(dev, qpn, next, posted);
-        dev.data.send(qpn).ahead = Some((next, fetched));
+        dev.data.send(qpn).ahead = fetched.map(|fetched| (next, fetched));
     }
 }
 
@@ -281,6 +288,13 @@ pub(crate) fn broken(dev: &mut Device, qpn: u32) {
     }
 }
 
+/// The queue's memory cannot be read: which request failed cannot be said, so an event tells of it (local work queue catastrophic
+/// error), and nothing completes.
+fn lost(dev: &mut Device, qpn: u32) {
+    dev.data.send(qpn).unreadable = true;
+    broken(dev, qpn);
+}
+
 /// The head completes in error, whether or not a completion was asked for, and the queue pair goes to error; before it
 /// the peer, if that is to blame.
 fn fail(dev: &mut Device, qpn: u32, ctrl: &Ctrl, error: CqeError, peer: Option<u32>) {
@@ -315,8 +329,11 @@ fn tell_last(dev: &mut Device, qpn: u32) {
     }
 }
 
-/// Completes all outstanding send work requests as flushed.
+/// Completes all outstanding send work requests as flushed, as far as they can be read.
 fn flush(dev: &mut Device, qpn: u32) {
+    if dev.data.send(qpn).unreadable {
+        return;
+    }
     while dev
         .objects
         .qps
@@ -324,7 +341,7 @@ fn flush(dev: &mut Device, qpn: u32) {
         .is_some_and(|qp| qp.sq_consumer != dev.data.sends.get(&qpn).map_or(qp.sq_consumer, |run| run.producer))
     {
         let Some(at) = dev.objects.qps.get(&qpn).map(|qp| qp.sq_consumer) else { return };
-        let Some(ctrl) = fetch::control(dev, qpn, at) else { return };
+        let Some(ctrl) = fetch::control(dev, qpn, at) else { return lost(dev, qpn) };
         let Some(completion) = advance(dev, qpn, &ctrl) else { return };
         report(dev, qpn, Completion { error: Some(CqeError::of(syndrome::FLUSHED)), ..completion });
     }

@@ -17,7 +17,10 @@ use crate::violation::ViolationKind;
 pub(super) fn posted(dev: &mut Device, rmpn: u32) -> Result<bool, Refusal> {
     let Some(rmp) = working(dev, rmpn) else { return Err(remote::BROKEN.into()) };
     let (known, waiting, entries, record) = (rmp.producer, rmp.waiting.len() as u32, rmp.entries(), rmp.dbr_addr);
-    let Ok(word) = dev.dma_read_be32("receive doorbell record", record) else { return Ok(false) };
+    let Ok(word) = dev.dma_read_be32("receive doorbell record", record) else {
+        fail(dev, rmpn);
+        return Err(remote::BROKEN.into());
+    };
     if word >> 16 != 0 {
         dev.violate(ViolationKind::DoorbellRecordReserved, format!("RMP {rmpn:#x}: receive counter {word:#x}"));
     }
@@ -29,8 +32,11 @@ pub(super) fn posted(dev: &mut Device, rmpn: u32) -> Result<bool, Refusal> {
         return Ok(false);
     }
     for _ in 0..added {
-        if let Err(detail) = follow(dev, rmpn) {
-            dev.violate(ViolationKind::ReceiveLink, format!("RMP {rmpn:#x}: {detail}"));
+        if let Err(astray) = follow(dev, rmpn) {
+            // What cannot be read has been recorded.
+            if let Some(detail) = astray {
+                dev.violate(ViolationKind::ReceiveLink, format!("RMP {rmpn:#x}: {detail}"));
+            }
             fail(dev, rmpn);
             return Err(remote::BROKEN.into());
         }
@@ -42,19 +48,19 @@ fn working(dev: &Device, rmpn: u32) -> Option<&Rmp> {
     dev.objects.rmps.get(&rmpn).filter(|rmp| !rmp.broken)
 }
 
-/// Takes note of one more work request that was posted, and of where its link leads.
-fn follow(dev: &mut Device, rmpn: u32) -> Result<(), String> {
-    let Some(rmp) = working(dev, rmpn) else { return Err("gone".into()) };
+/// Takes note of one more work request that was posted, and of where its link leads: astray, in words, or nowhere that can be read.
+fn follow(dev: &mut Device, rmpn: u32) -> Result<(), Option<String>> {
+    let Some(rmp) = working(dev, rmpn) else { return Err(None) };
     let (buffer, index, at, signed) = (rmp.buffer.clone(), rmp.next, rmp.at(rmp.next), rmp.wq_signature);
     if u32::from(index) >= rmp.entries() {
-        return Err(format!("a link to {index:#x}, {} entries", rmp.entries()));
+        return Err(Some(format!("a link to {index:#x}, {} entries", rmp.entries())));
     }
     if rmp.waiting.contains(&index) {
-        return Err(format!("a link to {index:#x}, which is posted already"));
+        return Err(Some(format!("a link to {index:#x}, which is posted already")));
     }
     let mut raw = [0; DS_UNIT];
     if dev.buffer_read("link of a receive work request", &buffer, at, &mut raw).is_err() {
-        return Err(format!("{index:#x} cannot be read"));
+        return Err(None);
     }
     // Bytes 2 and 3 are the link, byte 4 the signature.
     let reserved = raw.iter().enumerate().any(|(at, byte)| *byte != 0 && !(at == 2 || at == 3 || signed && at == 4));
@@ -87,7 +93,8 @@ pub(super) fn list(dev: &mut Device, rmpn: u32) -> Result<Vec<DataSeg>, Refusal>
     let (buffer, at) = (rmp.buffer.clone(), rmp.at(index) + DS_UNIT as u64);
     let mut raw = vec![0; (1 << rmp.log_stride) - DS_UNIT];
     if dev.buffer_read("receive work request", &buffer, at, &mut raw).is_err() {
-        return Err(broken);
+        fail(dev, rmpn);
+        return Err(remote::BROKEN.into());
     }
     wqe::decode_recv(&raw).map_err(|fault| {
         dev.violate(ViolationKind::WqeMalformed, format!("RMP {rmpn:#x}, receive WQE {index:#x}: {fault:?}"));

@@ -24,8 +24,8 @@ pub(crate) struct Eq {
     pub(crate) consumer: u32,
     /// The next event raises the interrupt.
     pub(crate) armed: bool,
-    /// An overrun happened: nothing is reported any more.
-    pub(crate) overrun: bool,
+    /// It was overrun, or an entry could not be written: nothing is reported any more.
+    pub(crate) broken: bool,
     /// When its completion events and interrupts come.
     pub(crate) pace: EventPace,
     /// Completion queues whose events are on their way, and when each arrives.
@@ -33,6 +33,9 @@ pub(crate) struct Eq {
     /// When an interrupt that is on its way arrives.
     pub(crate) interrupt_at: Option<u64>,
 }
+
+/// `eqc.status` of a queue that could not be written (Linux: `MLX5_EQC_STATUS_EQ_WRITE_FAILURE`).
+const WRITE_FAILURE: u64 = 0xa;
 
 impl Eq {
     /// Reads a context and the page list behind it, as CREATE_EQ carries them.
@@ -50,7 +53,7 @@ impl Eq {
             producer: 0,
             consumer: 0,
             armed: false,
-            overrun: false,
+            broken: false,
             pace: EventPace::default(),
             held: BTreeMap::new(),
             interrupt_at: None,
@@ -69,7 +72,7 @@ impl Eq {
 
     /// Writes the context as QUERY_EQ returns it.
     pub(crate) fn encode(&self, context: &mut [u8]) {
-        put_bits(context, 0, 4, if self.overrun { 0xa } else { 0 });
+        put_bits(context, 0, 4, if self.broken { WRITE_FAILURE } else { 0 });
         put_bits(context, 0x2 * 8 + 4, 4, if self.armed { 0x9 } else { 0xa });
         put_bits(context, 0xa * 8 + 4, 6, self.buffer.offset >> (self.buffer.page_shift - 6));
         put_bits(context, 0xc * 8 + 3, 5, self.log_size.into());

@@ -29,6 +29,7 @@ mod squeeze;
 mod srq;
 mod srq_errors;
 mod threads;
+mod unreachable;
 mod unreliable;
 mod violations;
 mod wqe;

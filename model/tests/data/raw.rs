@@ -39,7 +39,8 @@ pub struct Raw {
     queue: DmaMem,
     input: DmaMem,
     output: DmaMem,
-    given: Vec<DmaMem>,
+    /// Pages that firmware has.
+    pub given: Vec<DmaMem>,
 }
 
 impl Raw {

@@ -19,7 +19,7 @@ pub const MAC: [u8; 6] = [0x02, 0x15, 0xb3, 0x00, 0x00, 0x01];
 
 pub struct EventQueue {
     pub eqn: u32,
-    mem: DmaMem,
+    pub mem: DmaMem,
     pub ci: u32,
 }
 
