@@ -201,6 +201,7 @@ fn what_the_port_cannot_do_is_not_offered() {
         assert_eq!(got, missing, "{options}: {text}");
         assert!(lines.iter().all(|line| line.contains(says)), "{options}: {text}");
         assert!(text.contains(" 0 fail, ") && text.contains(" 0 not run"), "{options}: {text}");
+        assert_eq!(text.ends_with("; no connection could be tried)\n"), missing == none, "{options}: {text}");
     }
 }
 

@@ -79,10 +79,11 @@ pub(super) fn text(run: &Run, out: &mut dyn Write) -> Result<(), Failure> {
     }
     let [pass, fail, not_offered, not_run] = counts(run);
     let only = if run.complete { "" } else { "; the other steps were not asked for" };
+    let connected = if run.connected { "" } else { "; no connection could be tried" };
     let result = if run.verdict().is_none() { "passed" } else { "FAILED" };
     Ok(writeln!(
         out,
-        "\nResult: {result} ({pass} pass, {fail} fail, {not_offered} not offered, {not_run} not run{only})"
+        "\nResult: {result} ({pass} pass, {fail} fail, {not_offered} not offered, {not_run} not run{only}{connected})"
     )?)
 }
 
@@ -138,6 +139,7 @@ pub(super) fn object(run: &Run) -> Value {
         "capability_pages": run.facts.pages.iter().map(RawPage::object).collect::<Vec<_>>(),
         "steps": run.records.iter().map(step).collect::<Vec<_>>(),
         "complete": run.complete,
+        "connected": run.connected,
         "pass": pass,
         "fail": fail,
         "not_offered": not_offered,

@@ -50,6 +50,8 @@ pub(super) struct Run {
     pub(super) device: String,
     /// Every step was asked for.
     pub(super) complete: bool,
+    /// The port's messages to itself were not ruled out.
+    pub(super) connected: bool,
     pub(super) facts: Facts,
     pub(super) records: Vec<Record>,
     pub(super) commands: Vec<CommandTrace>,
@@ -102,12 +104,12 @@ impl Run {
         runner.steps(device.as_ref(), steps, args.quick);
         let counters = device.as_ref().map(|device| Counters::of(rig, device));
         runner.take_down(device);
-        let connects = runner.unconnected.is_none();
-        runner.record(AGAIN, || again(rig, &config, connects));
+        let connected = runner.unconnected.is_none();
+        runner.record(AGAIN, || again(rig, &config, connected));
         runner.record_always(LEFT, || left(rig));
         let commands = std::mem::take(&mut *commands.lock().unwrap_or_else(PoisonError::into_inner));
         let (device, complete) = (rig.name(), args.only.is_empty());
-        Self { device, complete, facts, records: runner.records, commands, counters }
+        Self { device, complete, connected, facts, records: runner.records, commands, counters }
     }
 
     /// Why it counts as failed, if it does. What did not run is not known to work.
@@ -344,6 +346,20 @@ mod tests {
         let not_run = ended(&run, |outcome| matches!(outcome, Outcome::NotRun(_)));
         assert_eq!(not_run, ["loopback", "port", "health", "second-bring-up"]);
         assert!(run.verdict().is_some_and(|why| why.contains("ENABLE_HCA failed")), "{:?}", run.verdict());
+    }
+
+    /// As a function does: by the clock on the wall, while the program sleeps.
+    #[test]
+    fn a_device_that_runs_by_itself_passes_as_well() {
+        let rig = ModelRig::new(ModelConfig::default());
+        assert_eq!(rig.run_by_itself(), Ok(()));
+        let only = "clock,cq-64-csum-basic,timestamps*,cq-resize,cq-moderation,event*,rc-rdma,error-no-receive";
+        let Only { args } = clap::Parser::parse_from(["mlx5", "--model", "--quick", "--only", only]);
+        let steps = steps::all();
+        let Ok(chosen) = choose(&steps, &args.only) else { panic!("{only}") };
+        let run = Run::of(&rig, &chosen, &args, false);
+        assert_eq!(run.verdict(), None);
+        assert_eq!(ended(&run, |outcome| matches!(outcome, Outcome::Pass(_))).len(), chosen.len() + ALWAYS as usize);
     }
 
     /// What a step leaves behind is found by the teardown.

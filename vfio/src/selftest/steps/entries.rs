@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use mlx5::{CreateCqFlags, WcFlags};
+use mlx5_model::CompletionCounts;
 
 use super::{Step, step};
 use crate::cq::{Attributes, Kind};
@@ -119,19 +120,34 @@ pub(super) fn trips(bench: &Bench<'_>, attributes: &Attributes, plan: &Plan) -> 
     let before = bench.rig.completions();
     let ran = traffic::run(bench.rig, bench.device, None, cqs, plan, &mut Progress::new(plan.iters, false));
     check(&ran, plan)?;
-    let mut words = format!("{} round trips", ran.verified);
-    // Only a model tells; a message alone in flight has nothing to be compressed with.
-    if let Some((before, now)) = before.zip(bench.rig.completions()) {
-        let (all, compressed) = (now.written - before.written, now.compressed - before.compressed);
-        let inlined = now.inlined - before.inlined;
-        if attributes.compress.is_some() && ran.in_flight > 1 {
-            ensure(compressed > 0, || format!("not one of {all} completions came compressed"))?;
-            words += &format!(", {compressed} of {all} completions compressed");
-        }
-        if plan.scatter_to_cqe {
-            ensure(inlined > 0, || format!("not one of {all} completions had data in it"))?;
-            words += &format!(", {inlined} of {all} completions with data");
-        }
+    let words = format!("{} round trips", ran.verified);
+    match before.zip(bench.rig.completions()) {
+        Some((before, now)) => counted(words, attributes, plan, &ran, before, now),
+        None if attributes.compress.is_some() => Ok(words + "; whether completions came compressed is not told"),
+        None if plan.scatter_to_cqe => Ok(words + "; whether completions had data in them is not told"),
+        None => Ok(words),
+    }
+}
+
+/// What a model has counted meanwhile, which alone tells whether completions were what they were to be.
+fn counted(
+    mut words: String,
+    attributes: &Attributes,
+    plan: &Plan,
+    ran: &Ran,
+    before: CompletionCounts,
+    now: CompletionCounts,
+) -> Done {
+    let (all, compressed) = (now.written - before.written, now.compressed - before.compressed);
+    let inlined = now.inlined - before.inlined;
+    // A message alone in flight has nothing to be compressed with.
+    if attributes.compress.is_some() && ran.in_flight > 1 {
+        ensure(compressed > 0, || format!("not one of {all} completions came compressed"))?;
+        words += &format!(", {compressed} of {all} completions compressed");
+    }
+    if plan.scatter_to_cqe {
+        ensure(inlined > 0, || format!("not one of {all} completions had data in it"))?;
+        words += &format!(", {inlined} of {all} completions with data");
     }
     Ok(words)
 }
@@ -150,6 +166,22 @@ fn check(ran: &Ran, plan: &Plan) -> Result<(), Trouble> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn completions_that_are_counted_and_never_what_they_were_to_be_fail() {
+        let ran = Ran { in_flight: 4, ..Ran::default() };
+        let counts =
+            |written, compressed, inlined| CompletionCounts { written, compressed, inlined, ..Default::default() };
+        let compress = Attributes { compress: Some(1), ..Attributes::default() };
+        let (plain, plan, inline) =
+            (Attributes::default(), Plan::default(), Plan { scatter_to_cqe: true, ..Plan::default() });
+        let of = |attributes, plan, now| counted(String::new(), attributes, plan, &ran, counts(9, 3, 2), now);
+        assert!(of(&compress, &plan, counts(19, 4, 2)).is_ok());
+        assert!(of(&compress, &plan, counts(19, 3, 2)).is_err());
+        assert!(of(&plain, &inline, counts(19, 3, 3)).is_ok());
+        assert!(of(&plain, &inline, counts(19, 3, 2)).is_err());
+        assert!(of(&plain, &plan, counts(19, 3, 2)).is_ok());
+    }
 
     #[test]
     fn traffic_that_is_not_complete_and_clean_fails() {
