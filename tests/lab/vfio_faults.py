@@ -82,11 +82,11 @@ MEASURED = {
 
 
 def scenes(lab: Lab, programs: dict[str, Path]) -> dict[str, Callable[[], list[Row]]]:
-    """Each scene by its name."""
-    kernel = lab.kernels[0]
+    """Each scene by its name: one with the oldest kernel, one with the newest."""
+    first, last = lab.kernels[0], lab.kernels[-1]
     return {
-        f"{kernel.name} {INTEL.name} measured": partial(measured, lab, kernel, programs),
-        f"{kernel.name} {INTEL.name} gone": partial(gone, lab, kernel, programs),
+        f"{first.name} {INTEL.name} measured": partial(measured, lab, first, programs),
+        f"{last.name} {INTEL.name} gone": partial(gone, lab, last, programs),
     }
 
 
@@ -107,7 +107,7 @@ def measured(lab: Lab, kernel: Kernel, programs: dict[str, Path]) -> list[Row]:
         running = stack.enter_context(
             vfio_guest.boot(lab, log, kernel, "vfio_faults.sh", devices, programs, settings=settings)
         )
-        result = running.finish(240)
+        result = running.finish(300)
         served = [model.finish() for model in models]
     resets = {f"reset: {call}": reset_expected(call) for calls in RESETS for call in calls}
     rows = vfio_guest.step_rows("vfio", scene, result, MEASURED | resets)

@@ -57,7 +57,6 @@ two_programs() {
     return $other
 }
 
-# So many vectors that VFIO has, and no more, are in /proc/interrupts while a program runs.
 bind_all() {
     load_vfio || return 1
     for function in $(functions 0x15b3); do

@@ -12,7 +12,7 @@ bind_all() {
 gone() {
     $probe gone "$1" "$2" 2>&1 | tee "/tmp/gone-$1" &
     tenths=600
-    while ! grep -q -E "gone done|failed" "/tmp/gone-$1" 2> /dev/null; do
+    while ! grep -q -E "^@@probe (gone done|failed)" "/tmp/gone-$1" 2> /dev/null; do
         [ $tenths -gt 0 ] || break
         tenths=$((tenths - 1))
         usleep 100000

@@ -1,8 +1,8 @@
 //! Calls that block while the device dies or is reset: each must end by itself, soon, with a typed error.
 
 use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use mlx5::{CompChannel, Device, Error, ibv};
 
@@ -12,6 +12,8 @@ use crate::{Result, say};
 
 /// A call has begun to wait by then.
 const BEGUN: Duration = Duration::from_millis(300);
+/// A call that lasts longer does not end by itself.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// What blocks. Those that wait for a command need a device on which it has no answer: its name stands behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -111,14 +113,16 @@ fn during(name: &str, target: &Target, call: Call, strike: impl Fn() + Send) -> 
     let up = if call == Call::Open { None } else { Some(up(target)?) };
     let (ended, ends) = mpsc::channel::<()>();
     let (struck, (results, left)) = thread::scope(|scope| {
-        let striker = scope.spawn(move || match ends.recv_timeout(BEGUN) {
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                let at = Instant::now();
-                say(name, &format!("struck call={}", call.name()));
-                strike();
-                Some(at)
+        let striker = scope.spawn(move || {
+            let Err(mpsc::RecvTimeoutError::Timeout) = ends.recv_timeout(BEGUN) else { return None };
+            let at = Instant::now();
+            say(name, &format!("struck call={}", call.name()));
+            strike();
+            if let Err(mpsc::RecvTimeoutError::Timeout) = ends.recv_timeout(LONGEST) {
+                say("failed", &format!("{} still blocks, {} s later", call.name(), LONGEST.as_secs()));
+                process::exit(1);
             }
-            _ => None,
+            Some(at)
         });
         let results = block(target, call, up);
         drop(ended);
