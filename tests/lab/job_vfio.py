@@ -1,12 +1,14 @@
 """Job `vfio`: the project's tool and driver on Linux VFIO in a guest, behind emulated IOMMUs."""
 
 import functools
+from collections.abc import Callable
 
 import guest
 import vfio_faults
 import vfio_guest
 import vfio_matrix
 import vfio_obstacles
+import vfio_ports
 from kernels import Kernel
 from lab import Lab, Row
 from vfio_guest import INTEL, VIRTIO, Expect, Iommu
@@ -31,13 +33,14 @@ GROUND = {
 def run(lab: Lab) -> list[Row]:
     """The rows of all scenes."""
     programs = lab.static(*PACKAGES)
-    scenes = {
+    # The longest come first, so that none runs alone in the end.
+    scenes: dict[str, Callable[[], list[Row]]] = {}
+    for module in (vfio_matrix, vfio_faults, vfio_obstacles, vfio_ports):
+        scenes |= module.scenes(lab, programs)
+    scenes |= {
         f"{kernel.name} {iommu.name} ground": functools.partial(ground, lab, kernel, iommu)
         for kernel, iommu in zip(lab.kernels, (INTEL, VIRTIO))
     }
-    scenes |= vfio_obstacles.scenes(lab, programs)
-    scenes |= vfio_faults.scenes(lab, programs)
-    scenes |= vfio_matrix.scenes(lab, programs)
     return lab.scenes("vfio", scenes)
 
 

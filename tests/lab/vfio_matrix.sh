@@ -35,15 +35,34 @@ pingpong_modes() {
     echo "modes passed: $passed"
 }
 
+# What is there while a program runs; it is ended by a signal and gives everything back.
+in_the_middle() {
+    mlx5 pingpong "$function" --iters 10000000 --events > /tmp/running 2>&1 &
+    pid=$!
+    tenths=100
+    until grep -q vfio-msix /proc/interrupts || [ $tenths -eq 0 ]; do
+        tenths=$((tenths - 1))
+        usleep 100000
+    done
+    traces
+    kill -TERM $pid
+    wait $pid
+    code=$?
+    cat /tmp/running
+    return $code
+}
+
 # What is there now, against what was there before the function was first opened.
 left() {
     traces > /tmp/after
     diff /tmp/before /tmp/after && echo "nothing left"
 }
 
-step "VFIO loads" load_vfio
+step "VFIO loads" load_modules vfio_pci
 step "list, not bound" mlx5 list
 step "bind" mlx5 bind "$function"
+[ "$IOMMU" != virtio ] || step "interrupts that are not kept apart" mlx5 pingpong "$function"
+load_vfio
 traces > /tmp/before
 step "list, bound" mlx5 list
 step "info" mlx5 info "$function"
@@ -56,6 +75,7 @@ echo 64 > /proc/sys/vm/nr_hugepages
 traces > /tmp/before
 step "selftest, huge pages" with_huge_pages mlx5 selftest "$function"
 step "pingpong, huge pages" with_huge_pages mlx5 pingpong "$function" --iters 500 --size 4096
+step "in the middle, ended by a signal" in_the_middle
 step "nothing left, huge pages" left
 step "unbind" mlx5 unbind "$function"
 step "list, given back" mlx5 list

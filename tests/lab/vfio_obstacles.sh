@@ -1,7 +1,7 @@
 # What stands in the way of opening a function: each obstacle is made, told and taken away again.
-# own: alone in its group; mate_0 and mate_1: together in one. boots: its firmware never does. unreset: cannot be reset.
+# own: alone in its group; mate_0 and mate_1: together in one. boots: its firmware never does. huge: too large.
 set -- $(functions 0x15b3)
-own=$1 boots=$2 gone=$3 mate_0=$4 mate_1=$5 unreset_0=$6 unreset_1=$7
+own=$1 boots=$2 gone=$3 huge=$4 mate_0=$5 mate_1=$6 unreset_0=$7 unreset_1=$8
 edu=$(functions 0x1234)
 
 echo "@@functions $*"
@@ -48,6 +48,9 @@ step "permission: selftest" as_user "mlx5 selftest $own --quick"
 
 step "unreset: bind" mlx5 bind "$unreset_0" "$unreset_1"
 step "unreset: pingpong" pingpong "$unreset_0"
+
+step "registers without a place: bind" mlx5 bind "$huge"
+step "registers without a place: pingpong" pingpong "$huge"
 
 step "group: one bound, no driver on the other" mlx5 bind "$mate_0"
 step "group: opened all the same" pingpong "$mate_0"
