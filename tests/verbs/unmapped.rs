@@ -12,12 +12,15 @@ use mlx5_model::{Model, ModelConfig, ViolationKind};
 
 use crate::support::{REMOTE, SIZES, connect, create_qp};
 
+/// Where the CPU has a piece of memory, and whether the device reaches it.
+type Piece = (usize, Layout, bool);
+
 /// A platform whose memory is mapped for the device piece by piece, as behind an IOMMU.
 #[derive(Clone)]
 struct Mapped {
     model: Model,
-    /// Pieces by I/O address: where the CPU has them, and whether the device reaches them.
-    live: Arc<Mutex<BTreeMap<u64, (usize, Layout, bool)>>>,
+    /// Pieces by I/O address.
+    live: Arc<Mutex<BTreeMap<u64, Piece>>>,
 }
 
 impl Mapped {
@@ -154,12 +157,18 @@ impl World {
 #[test]
 fn data_that_is_not_mapped_is_an_error_of_the_request() {
     use WcStatus as S;
-    let cases: [(usize, fn(&World) -> WrOpcode, &[S], &[S]); 5] = [
-        (0, |_| WrOpcode::Send, &[S::LOC_PROT_ERR], &[]),
-        (1, |_| WrOpcode::Send, &[S::REM_OP_ERR], &[S::LOC_PROT_ERR]),
-        (0, |w| WrOpcode::RdmaRead { remote: w.remote() }, &[S::LOC_PROT_ERR], &[]),
-        (1, |w| WrOpcode::RdmaWrite { remote: w.remote() }, &[S::REM_OP_ERR], &[S::WR_FLUSH_ERR]),
-        (1, |w| WrOpcode::RdmaRead { remote: w.remote() }, &[S::REM_OP_ERR], &[S::WR_FLUSH_ERR]),
+    type Opcode = fn(&World) -> WrOpcode;
+    let (send, write, read): (Opcode, Opcode, Opcode) = (
+        |_| WrOpcode::Send,
+        |w| WrOpcode::RdmaWrite { remote: w.remote() },
+        |w| WrOpcode::RdmaRead { remote: w.remote() },
+    );
+    let cases: [(usize, Opcode, S, &[S]); 5] = [
+        (0, send, S::LOC_PROT_ERR, &[]),
+        (1, send, S::REM_OP_ERR, &[S::LOC_PROT_ERR]),
+        (0, read, S::LOC_PROT_ERR, &[]),
+        (1, write, S::REM_OP_ERR, &[S::WR_FLUSH_ERR]),
+        (1, read, S::REM_OP_ERR, &[S::WR_FLUSH_ERR]),
     ];
     for (n, (gone, opcode, sender, receiver)) in cases.into_iter().enumerate() {
         let mut w = world();
@@ -167,7 +176,7 @@ fn data_that_is_not_mapped_is_an_error_of_the_request() {
         w.platform.take(w.memory[gone]);
         let opcode = opcode(&w);
         let [sent, received] = w.ask(opcode);
-        assert_eq!(sent, sender, "case {n}");
+        assert_eq!(sent, [sender], "case {n}");
         assert_eq!(received, receiver, "case {n}");
         assert_eq!(w.dev.failure(), None);
         w.end();
