@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use mlx5_hw::platform::{Bar, Platform, PlatformError};
-use mlx5_model::{Effect, Fault, Match, Model, ModelConfig};
+use mlx5_model::{Effect, Fault, Match, Model, ModelConfig, ReleaseKind};
 
 use crate::driver::{Driver, load};
 use crate::queues::EqWish;
@@ -380,5 +380,35 @@ fn no_access_to_registers_or_configuration_space_makes_the_device_panic() {
             d.write64(offset, 0);
             d.read(offset);
         }
+    }
+}
+
+/// A reset of the function in the middle of a command: nothing of it is heard of again, whatever it waited for, and the function
+/// comes back as after power-on.
+#[test]
+fn a_reset_in_mid_command_drops_it_without_a_word_and_the_function_comes_back() {
+    for effect in [Effect::Never, Effect::Late(1_000_000_000), Effect::AfterNext, Effect::PageRequest(4)] {
+        let mut d = Driver::up(ModelConfig { boot_ns: 5_000_000, ..ModelConfig::default() });
+        d.eq(EqWish { mask: 1 << 0xa | 1 << 0xb, ..EqWish::default() }).unwrap();
+        d.model.inject(Fault::Command { at: Match::Opcode(0x10a), effect });
+        d.post(0, &d.build(0, 0x10a, 0, &[0; 8], 112));
+        assert!(!d.done(0), "{effect:?}");
+        let before = (d.entry(0), d.model.interrupts());
+        d.model.config_write(0x68, 2, 0x8000);
+        let release = d.model.releases().pop().unwrap();
+        assert_eq!((release.kind, release.pending, d.model.resets()), (ReleaseKind::FunctionReset, 1, 1), "{effect:?}");
+        assert!(release.left.objects >= 2 && release.left.pages > 0, "{release}");
+        let now = d.model.held();
+        assert_eq!((now.objects, now.pages), (0, 0), "{effect:?}");
+        assert_eq!(d.read(0x0), u32::MAX, "memory space is off");
+        d.model.config_write(4, 2, 6);
+        assert_eq!(d.read(0x1fc) >> 31, 1, "firmware boots");
+        assert_eq!((d.read(0x10), d.read(0x14) & 0xffff_f000), (0, 0), "the queue's address is forgotten");
+        d.model.step(2_000_000_000);
+        assert_eq!((d.entry(0), d.model.interrupts()), before, "{effect:?}");
+        d.boot();
+        d.model.config_write(0x68, 2, 0x8000);
+        d.finish();
+        assert_eq!(d.model.violations(), [], "{effect:?}");
     }
 }
