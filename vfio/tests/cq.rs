@@ -232,7 +232,7 @@ fn wrong_options_of_a_queue_end_with_exit_code_2() {
         ("cq --model --compress 256", "more than 8 bits"),
         ("cq --model --comp-mask x", "not a number"),
         ("cq --model --layout tight", "possible values: basic, enhanced"),
-        ("cq --model --without magic", "possible values: cq_oi, cqe_compression"),
+        ("cq --model --without magic", "possible values: cq_oi, cq_resize"),
         ("cq --model --cqe -1", "unexpected argument"),
         ("cq --model --all --cqe 5", "cannot be used with"),
         ("pingpong --model --cqe-size 96", "possible values: 64, 128"),
