@@ -1,0 +1,65 @@
+"""What mlx5-lab-probe says of interrupts, idle waits and calls that block must be judged: sound words pass, others do not."""
+
+import re
+import unittest
+
+import vfio_faults
+from model import ModelRun
+from vfio_guest import Expect, Step, step_faults
+
+CLEAN = "violations  0\nobjects     none\npages       0\n"
+UNMAPPED = "violations  2\nviolation: DmaUnmapped at 1 ns: a\nviolation: DmaUnmapped at 2 ns: b\n"
+GONE = "@@probe gone call=cq-wait us=234403 error=Gone errno=19 text=the device does not answer"
+IDLE = "@@probe idle device=0000:01:00.0 ms=3056 ticks=15 switches=39"
+MEMORY = "@@probe memory device=a bytes=100001 locked_before=2048 locked=2248 locked_after=2048"
+
+
+class Judges(unittest.TestCase):
+    """Words of the probe, and reports of functions"""
+
+    def passes(self, expected: Expect, output: str) -> bool:
+        """Whether a step that said this is sound."""
+        return not step_faults(Step("a", 0, output, 0.0), expected)
+
+    def test_a_call_must_end_soon_and_by_type(self) -> None:
+        expected = Expect(says=vfio_faults.ends("gone", "cq-wait", vfio_faults.GONE))
+        self.assertTrue(self.passes(expected, GONE))
+        for old, new in (("us=234403", "us=60234403"), ("error=Gone errno=19", "error=Timeout errno=110"), ("cq-wait", "all")):
+            self.assertFalse(self.passes(expected, GONE.replace(old, new)), new)
+
+    def test_every_part_of_all_calls_must_have_ended(self) -> None:
+        said = [GONE.replace("cq-wait", f"all:{part}") for part in vfio_faults.ALL]
+        expected = Expect(says=vfio_faults.ends("gone", "all", vfio_faults.GONE))
+        self.assertTrue(self.passes(expected, "\n".join(said)))
+        for missing in range(len(said)):
+            self.assertFalse(self.passes(expected, "\n".join(said[:missing] + said[missing + 1 :])))
+
+    def test_a_wait_that_burns_the_processor_is_seen(self) -> None:
+        expected = vfio_faults.MEASURED["an idle wait"]
+        self.assertTrue(self.passes(expected, IDLE))
+        self.assertFalse(self.passes(expected, IDLE.replace("ticks=15", "ticks=290")))
+        self.assertFalse(self.passes(expected, IDLE.replace("switches=39", "switches=3000")))
+
+    def test_memory_that_stays_locked_or_never_was_is_seen(self) -> None:
+        expected = vfio_faults.MEASURED["memory of the program"]
+        self.assertTrue(self.passes(expected, MEMORY))
+        self.assertFalse(self.passes(expected, MEMORY.replace("after=2048", "after=2248")))
+        self.assertFalse(self.passes(expected, MEMORY.replace("locked=2248", "locked=2048")))
+
+    def test_a_vector_without_interrupts_is_seen(self) -> None:
+        lines = [f"@@probe vectors device=a vector={n} events=20 interrupts=20" for n in range(4)]
+        expected = vfio_faults.MEASURED["events on every vector"]
+        self.assertTrue(self.passes(expected, "\n".join(lines)))
+        for n in range(4):
+            self.assertFalse(self.passes(expected, "\n".join(re.sub(rf"(vector={n} .*=)20$", r"\g<1>0", l) for l in lines)))
+
+    def test_the_accesses_to_nothing_must_be_reported_and_no_others(self) -> None:
+        self.assertEqual(vfio_faults.model_faults(ModelRun(1, UNMAPPED, ""), unmapped=True), [])
+        for report in (CLEAN, UNMAPPED + "violation: BadPage at 3 ns: c\n", UNMAPPED.rsplit("violation:", 1)[0]):
+            self.assertNotEqual(vfio_faults.model_faults(ModelRun(1, report, ""), unmapped=True), [])
+        self.assertEqual(vfio_faults.model_faults(ModelRun(0, CLEAN, ""), unmapped=False), [])
+        self.assertNotEqual(vfio_faults.model_faults(ModelRun(1, UNMAPPED, ""), unmapped=False), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
