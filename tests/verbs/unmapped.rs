@@ -6,10 +6,15 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
+use mlx5::hw::eqe::CqErrorSyndrome;
 use mlx5::hw::platform::{DmaMem, Platform, PlatformError};
-use mlx5::{Cq, Device, DeviceConfig, DmaBuf, Pd, Qp, RecvWr, Remote, SendFlags, SendWr, Sge, Wc, WcStatus, WrOpcode};
+use mlx5::{
+    AsyncEvent, Cq, Device, DeviceConfig, DmaBuf, Error, Pd, Qp, RecvWr, Remote, SendFlags, SendWr, Sge, Wc, WcStatus,
+    WrOpcode,
+};
 use mlx5_model::{Model, ModelConfig, ViolationKind};
 
+use crate::events::cq_on;
 use crate::support::{REMOTE, SIZES, connect, create_qp};
 
 /// Where the CPU has a piece of memory, and whether the device reaches it.
@@ -90,6 +95,9 @@ struct World {
     cq: [Cq; 2],
     qp: [Qp; 2],
     buf: [DmaBuf; 2],
+    /// Pieces that came with the CQ of side 0, and with its queue pair.
+    ring: Vec<u64>,
+    queue: Vec<u64>,
     /// The piece of each buffer.
     memory: [u64; 2],
 }
@@ -99,9 +107,15 @@ fn world() -> World {
     let platform = Mapped { model: model.clone(), live: Arc::default() };
     let dev = Device::open(platform.clone(), model, DeviceConfig::default()).unwrap();
     let fresh = |before: &[u64]| platform.pieces().into_iter().filter(|p| !before.contains(p)).collect::<Vec<_>>();
-    let pd = dev.alloc_pd().unwrap();
-    let cq = [(); 2].map(|()| dev.create_cq(63, 0, 0).unwrap());
-    let mut qp = [create_qp(&pd, &cq[0], &cq[0], SIZES), create_qp(&pd, &cq[1], &cq[1], SIZES)];
+    let (pd, channel) = (dev.alloc_pd().unwrap(), dev.create_comp_channel());
+    let mark = platform.pieces();
+    let first = cq_on(&dev, &channel, 63, 0, 0);
+    let ring = fresh(&mark);
+    let cq = [first, cq_on(&dev, &channel, 63, 1, 0)];
+    let mark = platform.pieces();
+    let first = create_qp(&pd, &cq[0], &cq[0], SIZES);
+    let queue = fresh(&mark);
+    let mut qp = [first, create_qp(&pd, &cq[1], &cq[1], SIZES)];
     let numbers = [qp[0].qp_num(), qp[1].qp_num()];
     connect(&dev, &mut qp[0], numbers[1]);
     connect(&dev, &mut qp[1], numbers[0]);
@@ -112,7 +126,7 @@ fn world() -> World {
         memory[side] = *fresh(&mark).last().expect("the buffer's");
         buf
     });
-    World { platform, dev, pd, cq, qp, buf, memory }
+    World { platform, dev, pd, cq, ring, qp, queue, buf, memory }
 }
 
 impl World {
@@ -181,4 +195,35 @@ fn data_that_is_not_mapped_is_an_error_of_the_request() {
         assert_eq!(w.dev.failure(), None);
         w.end();
     }
+}
+
+/// The events that have come.
+fn events(dev: &Device) -> Vec<AsyncEvent> {
+    core::iter::from_fn(|| dev.try_get_async_event()).collect()
+}
+
+#[test]
+fn a_cq_whose_ring_is_not_mapped_is_in_error_and_says_so() {
+    let mut w = world();
+    w.ring.clone().into_iter().for_each(|piece| w.platform.take(piece));
+    assert!(w.ask(WrOpcode::Send)[0].is_empty(), "nobody can be told");
+    let syndrome = CqErrorSyndrome::CQ_ACCESS_VIOLATION_ERROR;
+    let (told, cqn) = (events(&w.dev), w.cq[0].cqn());
+    let of_cq =
+        |e: &AsyncEvent| matches!(e, AsyncEvent::CqErr { cq, syndrome: s } if (cq.number, *s) == (cqn, syndrome));
+    assert!(told.iter().any(of_cq), "{told:?}");
+    assert_eq!(w.cq[0].wait(u64::MAX), Err(Error::CqInError { syndrome }));
+    assert_eq!(w.dev.failure(), None, "the others work on");
+    w.end();
+}
+
+#[test]
+fn a_queue_pair_whose_queue_is_not_mapped_says_so_by_an_event() {
+    let mut w = world();
+    w.queue.clone().into_iter().for_each(|piece| w.platform.take(piece));
+    w.ask(WrOpcode::Send);
+    let (told, qpn) = (events(&w.dev), w.qp[0].qp_num());
+    assert!(told.iter().any(|event| matches!(event, AsyncEvent::QpFatal(qp) if qp.number == qpn)), "{told:?}");
+    assert_eq!(w.dev.failure(), None, "the others work on");
+    w.end();
 }
