@@ -138,7 +138,8 @@ pub unsafe trait Platform: Send + Sync {
         Err(PlatformError::Unsupported)
     }
 
-    /// Resets the function. On success the device has stopped reading and writing memory, and what it was given is freed.
+    /// Resets the function. On success the device has stopped reading and writing memory, and what it was given is freed. For a
+    /// function that does not answer an IOMMU that keeps it from all of that, for good, does as well.
     ///
     /// The driver asks when it closes or drops a device that has failed, at most twice: the second time when the last of it
     /// goes. That takes as long as this does: a function whose registers read as all ones need not be waited for.

@@ -222,13 +222,13 @@ fn alloc_uar(control: &Control) -> Result<u32, Error> {
 /// The command, async and page request EQs, then those of the completion vectors.
 fn event_queues(control: &Control, caps: &Caps, uar: u32) -> Result<Vec<u32>, Error> {
     let eqs = &control.eqs;
-    let wanted = control.config.completion_vectors;
     let most = match caps.general.max_num_eqs() {
         0 => 1 << caps.general.log_max_eq(),
         n => n,
     };
-    if wanted.saturating_add(3) > most {
-        return Err(Error::Unsupported { what: "so many completion vectors: the device has fewer event queues" });
+    let wanted = control.config.completion_vectors.min(most.saturating_sub(3));
+    if wanted < control.config.completion_vectors.min(1) {
+        return Err(Error::Unsupported { what: "completions: the device has three event queues or fewer" });
     }
     let plan = |role, entries, events| Plan { role, entries, events, vector: 0 };
     eqs.create(control, uar, &plan(Role::Command, COMMAND_ENTRIES, EventType::CMD.bit()))?;

@@ -70,7 +70,8 @@ pub struct DeviceConfig {
     pub device_id: u16,
     /// How long to wait for what.
     pub timeouts: Timeouts,
-    /// Number of completion event queues. Default 1.
+    /// Number of completion event queues, and so of completion vectors; fewer where the device has not so many, which
+    /// [`num_comp_vectors`](crate::DeviceAttr::num_comp_vectors) tells. Default 1.
     pub completion_vectors: u32,
     /// Number of interrupt vectors that the platform serves. With one, which is the default, all event queues share
     /// vector 0; with more, completion event queues use those from 1 on, in turns. Of more than 64 the first 64 are used.

@@ -40,6 +40,7 @@ OBSTACLES = {
     "a foreign device: bind": refused(r"0000:00:0\w\.0 is 1234:11e8, no mlx5 function", "`mlx5 list`"),
     "a foreign device: pingpong": refused(r"0000:00:0\w\.0 is 1234:11e8, no mlx5 function", "`mlx5 list`"),
     "too few vectors": refused(f"{OWN} has 32 interrupt vectors, and 64 are asked for", "--vectors 32"),
+    "as many vectors as there are": WORKS,
     "busy: pingpong": refused(rf"{OWN} is in use, sleep \(pid \d+\) has IOMMU group \d+ open"),
     "busy: list": Expect(says=[rf"{OWN} is in use, sleep \(pid \d+\)"]),
     "busy: unbind": refused(rf"{OWN} is in use, sleep \(pid \d+\) has IOMMU group \d+ open"),

@@ -25,6 +25,7 @@ give "$edu" vfio-pci
 step "a foreign device: pingpong" pingpong "$edu"
 
 step "too few vectors" mlx5 pingpong "$own" --vectors 64
+step "as many vectors as there are" mlx5 pingpong "$own" --vectors 32 --events --iters 16
 
 sleep 1000 3<> "$(node "$own")" &
 holder=$!

@@ -116,6 +116,21 @@ fn with_vectors(completion_vectors: u32) -> (Port, Device) {
     (port, dev)
 }
 
+/// The model has 2^5 event queues, three of which are for commands, asynchronous events and page requests. Linux's driver gives as
+/// many vectors as there are event queues, too.
+#[test]
+fn a_device_with_fewer_event_queues_than_vectors_asked_for_has_as_many_as_it_can() {
+    for (asked, has) in [(0, 0), (28, 28), (29, 29), (30, 29), (63, 29), (u32::MAX, 29)] {
+        let (port, dev) = with_vectors(asked);
+        assert_eq!(dev.query_device().num_comp_vectors, has, "{asked} asked for");
+        if let Some(last) = has.checked_sub(1) {
+            let cq = ibv::create_cq(&dev, 1, 0, None, last).expect("the last vector works");
+            drop(cq);
+        }
+        close(&port, dev);
+    }
+}
+
 /// `test_cq.py` and `test_cqex.py`: cqe of 1, half of the most and the most, with each vector; then one more of each, and (which
 /// they leave out) exactly the number of vectors.
 #[test]

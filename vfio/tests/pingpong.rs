@@ -117,3 +117,12 @@ fn faults_are_found_with_events_too() {
         assert!(stdout.contains("result      FAILED") && stdout.contains("teardown    clean"), "{stdout}");
     }
 }
+
+/// The most vectors that may be asked for are more than the model has event queues for; a cure may propose any number up to it.
+#[test]
+fn every_number_of_vectors_that_can_be_asked_for_works() {
+    for vectors in [1, 2, 29, 30, 32, 64] {
+        let got = json(0, &format!("--iters 8 --events --vectors {vectors}"));
+        assert_eq!(got["verified"], 8, "{got}");
+    }
+}

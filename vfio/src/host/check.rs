@@ -33,11 +33,10 @@ pub fn ready(host: &Host, bdf: Bdf) -> Result<Ready, Obstacle> {
     let group = behind_iommu(&function)?;
     viable(&group)?;
     let container = host.path("dev/vfio/vfio");
-    if !container.exists() {
-        return Err(Obstacle::NoVfio { path: container });
-    }
-    if !group.node.exists() {
-        return Err(Obstacle::NoNode { path: group.node });
+    for node in [&container, &group.node] {
+        if !node.exists() {
+            return Err(Obstacle::NoNode { path: node.clone() });
+        }
     }
     may_open(&container)?;
     may_open(&group.node)?;
@@ -99,14 +98,14 @@ pub fn busy(host: &Host, bdf: Bdf, group: &Group) -> Obstacle {
 
 /// The processes that have a node open, as far as this user may see them: one's own, for root all.
 fn holders(host: &Host, node: &Path) -> Vec<Process> {
-    let proc = host.path("proc");
+    let (proc, own) = (host.path("proc"), std::process::id());
     let opened = |pid: &u32| {
         let files = proc.join(pid.to_string()).join("fd");
         names_in(&files).iter().any(|fd| std::fs::read_link(files.join(fd)).is_ok_and(|file| file == node))
     };
     let name = |pid: u32| text(&proc.join(pid.to_string()).join("comm")).unwrap_or_default();
     let pids = names_in(&proc).into_iter().filter_map(|name| name.parse().ok()).filter(opened);
-    let mut holders: Vec<Process> = pids.map(|pid| Process { pid, name: name(pid) }).collect();
+    let mut holders: Vec<Process> = pids.map(|pid| Process { pid, name: name(pid), own: pid == own }).collect();
     holders.sort_by_key(|process| process.pid);
     holders
 }

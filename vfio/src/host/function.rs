@@ -137,10 +137,11 @@ fn id(path: &Path) -> Option<u16> {
     u16::from_str_radix(text(path)?.trim_start_matches("0x"), 16).ok()
 }
 
-/// A configuration space that cannot be read says nothing.
+/// Whether revision and class are something: vendor and device of every virtual function read as all ones (PCI Express Base
+/// Specification, 9.3.4.1), and no class does. A configuration space that cannot be read says nothing.
 fn answers(config: &Path) -> bool {
     use std::io::Read;
-    let mut first = [0; 4];
-    let read = std::fs::File::open(config).and_then(|mut file| file.read_exact(&mut first));
-    read.is_err() || first != [0xff; 4]
+    let mut head = [0; 12];
+    let read = std::fs::File::open(config).and_then(|mut file| file.read_exact(&mut head));
+    read.is_err() || !head.ends_with(&[0xff; 4])
 }

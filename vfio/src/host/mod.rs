@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 pub use bdf::Bdf;
 pub use function::{Function, Group, Netdev};
-pub use names::VENDOR;
+pub use names::{VENDOR, name};
 pub use obstacle::{Member, Obstacle, Process};
 
 /// Where Linux shows its devices. The default is this machine; tests make one of plain folders.

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
 use vmm_sys_util::errno::Error as SysError;
 
+use super::device::OpenDevice;
 use super::domain::Iommu;
 use crate::host::check::{self, Ready};
 use crate::host::{Host, Obstacle};
@@ -55,19 +56,18 @@ impl Container {
 
     /// Opens the group of the function, puts it into the container, which sets the kind of IOMMU once (C-084, C-094), and opens
     /// the function.
-    pub(super) fn open(&self, host: &Host, ready: &Ready) -> Result<VfioDevice, Obstacle> {
+    pub(super) fn open(&self, host: &Host, ready: &Ready) -> Result<OpenDevice, Obstacle> {
         let errno_is = |error: &SysError, errno: Errno| error.errno() == errno.raw_os_error();
         let open = || VfioDevice::new(&ready.function.sysfs, self.0.clone(), false);
-        patiently(passes, open).map_err(|error| {
-            let bdf = ready.function.bdf;
-            match error {
-                VfioError::OpenGroup(e, _) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => busy(host, ready),
-                VfioError::OpenGroup(e, _) => not_opened(ready.node.clone(), &e),
-                VfioError::GroupViable => not_viable(host, ready),
-                VfioError::ContainerSetIOMMU(e) if errno_is(&e, Errno::PERM) => Obstacle::NoInterruptRemapping { bdf },
-                VfioError::GroupGetDeviceFD(e) if errno_is(&e, Errno::BUSY) => busy(host, ready),
-                other => system("opening the function by VFIO", &other),
-            }
+        let bdf = ready.function.bdf;
+        let opened = patiently(passes, open).map(|device| OpenDevice::new(bdf, device));
+        opened.map_err(|error| match error {
+            VfioError::OpenGroup(e, _) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => busy(host, ready),
+            VfioError::OpenGroup(e, _) => not_opened(ready.node.clone(), &e),
+            VfioError::GroupViable => not_viable(host, ready),
+            VfioError::ContainerSetIOMMU(e) if errno_is(&e, Errno::PERM) => Obstacle::NoInterruptRemapping { bdf },
+            VfioError::GroupGetDeviceFD(e) if errno_is(&e, Errno::BUSY) => busy(host, ready),
+            other => system("opening the function by VFIO", &other),
         })
     }
 
@@ -94,7 +94,7 @@ fn not_viable(host: &Host, ready: &Ready) -> Obstacle {
 fn not_opened(path: PathBuf, error: &io::Error) -> Obstacle {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Obstacle::Permission { path },
-        io::ErrorKind::NotFound => Obstacle::NoVfio { path },
+        io::ErrorKind::NotFound => Obstacle::NoNode { path },
         _ if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Obstacle::NoVfio { path },
         _ => Obstacle::System {
             what: format!("opening {}", path.display()),
@@ -174,7 +174,7 @@ mod tests {
     fn a_file_that_is_missing_or_forbidden_is_named() {
         let path = PathBuf::from("/dev/vfio/7");
         let from = |errno| not_opened(path.clone(), &io::Error::from_raw_os_error(errno));
-        assert_eq!(from(2), Obstacle::NoVfio { path: path.clone() });
+        assert_eq!(from(2), Obstacle::NoNode { path: path.clone() });
         assert_eq!(from(19), Obstacle::NoVfio { path: path.clone() }, "a node without a driver");
         assert_eq!(from(13), Obstacle::Permission { path: path.clone() });
         assert_eq!(from(1), Obstacle::Permission { path: path.clone() });

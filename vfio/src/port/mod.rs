@@ -9,6 +9,7 @@ mod arena;
 mod bar;
 mod config_space;
 mod container;
+mod device;
 mod domain;
 mod function;
 mod iova;
@@ -32,7 +33,7 @@ use crate::host::{Bdf, Host, Obstacle};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VfioOptions {
-    /// Interrupt vectors, 1 to 64. Default: as many as the function has, at most 8.
+    /// Interrupt vectors, 1 to 64; what lies beyond counts as the nearest. Default: as many as the function has, at most 8.
     pub vectors: Option<u32>,
     /// Take memory for the device in pages of 2 MiB where the system has some; else, and without this, in pages of 4 KiB.
     pub huge_pages: bool,
@@ -111,7 +112,8 @@ impl VfioFunction {
         self.inner.interrupts.events().len() as u32
     }
 
-    /// How to open a device on it: its device id, and a completion vector for each interrupt vector but the first.
+    /// How to open a device on it: its device id, and a completion vector for each interrupt vector but the first, as far as the
+    /// device has event queues for them.
     pub fn device_config(&self) -> DeviceConfig {
         let mut config = DeviceConfig::new(self.device_id());
         config.interrupts = self.vectors();

@@ -253,7 +253,7 @@ fn a_function_in_use_is_not_unbound_and_its_user_is_named() {
     let mut kernel = FakeKernel::new(&machine);
     kernel.open = true;
     let error = unbind(&machine.host(), &kernel, card()).unwrap_err();
-    let holders = vec![Process { pid: 4242, name: "testpmd".into() }];
+    let holders = vec![Process { pid: 4242, name: "testpmd".into(), own: false }];
     assert_eq!(error, Obstacle::Busy { bdf: card(), group: 12, holders });
     assert!(kernel.written().is_empty() && function(&machine).is_bound());
 }

@@ -35,6 +35,20 @@ fn a_virtual_function_names_the_physical_one_and_a_machine_with_one_node_has_no_
     assert_eq!((function.physical, function.numa), (Some(bdf(CARD)), None));
 }
 
+/// PCI Express Base Specification, 9.3.4.1: vendor and device of a virtual function read as all ones; class and revision are its own.
+/// Linux shows that in `config`, and what it knows itself in `vendor` and `device`.
+#[test]
+fn a_virtual_function_answers_though_its_ids_read_as_all_ones_and_one_that_is_gone_does_not() {
+    let machine = Machine::new();
+    machine.pci(CARD, 0x15b3, 0x101e);
+    let config = |head: [u8; 12]| {
+        machine.write(&format!("{}/config", machine.device(CARD)), head);
+        machine.host().function(bdf(CARD)).unwrap().answers
+    };
+    assert!(config([0xff, 0xff, 0xff, 0xff, 0x04, 0x00, 0x10, 0x00, 0x00, 0x00, 0x00, 0x02]));
+    assert!(!config([0xff; 12]));
+}
+
 #[test]
 fn the_list_has_the_mlx5_functions_in_order_and_no_others() {
     let machine = Machine::new();

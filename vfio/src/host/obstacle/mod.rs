@@ -31,6 +31,8 @@ pub struct Process {
     pub pid: u32,
     /// What it runs.
     pub name: String,
+    /// It is this one.
+    pub own: bool,
 }
 
 /// Why a function cannot be opened, or given to VFIO or back. Its text says [`what`](Self::what) is the
@@ -96,7 +98,7 @@ pub enum Obstacle {
         /// Who has it open, as far as this user may see that.
         holders: Vec<Process>,
     },
-    /// It is bound, and its group has no node in `/dev`.
+    /// It is bound, and `/dev` has no node for its group, or for containers.
     NoNode {
         /// The file that is missing.
         path: PathBuf,

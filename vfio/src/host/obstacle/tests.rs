@@ -12,6 +12,7 @@ fn all() -> Vec<Obstacle> {
     let path = |path: &str| PathBuf::from(path);
     let driver = |name: &str| Some(name.to_string());
     let member = |device: &str, name| Member { device: device.into(), driver: driver(name), harmless: false };
+    let process = |own| Process { pid: 4242, name: "testpmd".into(), own };
     let (bind, unbind) = (
         Obstacle::DriverRefused { bdf, driver: "vfio-pci".into(), errno: 22 },
         Obstacle::DriverRefused { bdf, driver: "mlx5_core".into(), errno: 16 },
@@ -26,6 +27,7 @@ fn all() -> Vec<Obstacle> {
         Obstacle::NotBound { bdf, driver: driver("mlx5_core") },
         Obstacle::NotBound { bdf, driver: None },
         Obstacle::NetworkUp { bdf, netdevs: vec!["ens1f0np0".into()] },
+        Obstacle::NetworkUp { bdf, netdevs: vec!["eth0".into(), "eth1".into()] },
         Obstacle::HasVirtualFunctions { bdf, vfs: 4 },
         bind.clone(),
         Obstacle::NotRestored { bdf, first: Box::new(bind), then: Box::new(unbind) },
@@ -35,7 +37,8 @@ fn all() -> Vec<Obstacle> {
         Obstacle::Permission { path: path("/dev/vfio/12") },
         Obstacle::Permission { path: path("/dev/vfio/vfio") },
         Obstacle::Permission { path: path("/sys/bus/pci/devices/0000:03:00.0/driver_override") },
-        Obstacle::Busy { bdf, group: 12, holders: vec![Process { pid: 4242, name: "testpmd".into() }] },
+        Obstacle::Busy { bdf, group: 12, holders: vec![process(false)] },
+        Obstacle::Busy { bdf, group: 12, holders: vec![process(true)] },
         Obstacle::Busy { bdf, group: 12, holders: vec![] },
         Obstacle::NoInterruptRemapping { bdf },
         Obstacle::Dead { bdf },
@@ -43,6 +46,7 @@ fn all() -> Vec<Obstacle> {
         Obstacle::ResetFailed { bdf, errno: 25 },
         Obstacle::BarNotMappable { bdf, why: "it has no BAR 0" },
         Obstacle::TooFewVectors { bdf, has: 8, wanted: 16 },
+        Obstacle::TooFewVectors { bdf, has: 0, wanted: 1 },
         Obstacle::LockedMemory { limit: 8 << 20, wanted: 10 << 20 },
         Obstacle::System { what: "opening /dev/vfio/12".into(), errno: 23 },
     ]

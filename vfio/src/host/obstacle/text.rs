@@ -77,11 +77,13 @@ impl Obstacle {
             Self::Dead { bdf } => {
                 format!("{bdf} does not answer, it reads as all ones and is in reset, without power or gone")
             }
+            Self::TooFewVectors { bdf, has: 0, .. } => format!("{bdf} has no interrupt vectors (MSI-X)"),
             Self::TooFewVectors { bdf, has, wanted } => {
                 format!("{bdf} has {has} interrupt vectors, and {wanted} are asked for")
             }
             Self::NetworkUp { bdf, netdevs } => {
-                format!("the kernel's network uses {bdf}, {} is up", netdevs.join(", "))
+                let are = if netdevs.len() > 1 { "are" } else { "is" };
+                format!("the kernel's network uses {bdf}, {} {are} up", netdevs.join(", "))
             }
             Self::HasVirtualFunctions { bdf, vfs } => format!("{bdf} has virtual functions ({vfs}), which would go"),
             Self::DriverRefused { bdf, driver, errno } => format!("{driver} did not take {bdf} ({})", answer(*errno)),
@@ -111,7 +113,10 @@ impl Obstacle {
             Self::Busy { group, holders, .. } if holders.is_empty() => {
                 format!("`fuser -v /dev/vfio/{group}` as root names it; end it")
             }
-            Self::Busy { .. } => "end it".into(),
+            Self::Busy { holders, .. } if holders.iter().any(|process| process.own) => {
+                "close its other function first: a group is open once, and for one function at a time".into()
+            }
+            Self::Busy { .. } => "end it: a group is open to one program, and for one function at a time".into(),
             Self::NoNode { .. } => "wait for udev (`udevadm settle`); a container needs the file passed in".into(),
             Self::Permission { path } => permission(path),
             Self::LockedMemory { .. } => {
@@ -124,9 +129,13 @@ impl Obstacle {
             }
             Self::ResetFailed { .. } => format!("{KERNEL_LOG}; a cold boot brings a card back that hangs"),
             Self::Dead { .. } => format!("try again in a second; {KERNEL_LOG}, and at the slot"),
+            Self::TooFewVectors { has: 0, .. } => {
+                "use another function; a virtual one gets some by its sriov_vf_msix_count in sysfs".into()
+            }
             Self::TooFewVectors { has, .. } => format!("ask for fewer, `--vectors {has}`"),
             Self::NetworkUp { netdevs, .. } => {
-                format!("`ip link set {} down`, or --force", netdevs.first().map_or("", String::as_str))
+                let down = list(netdevs.iter().map(|netdev| format!("`ip link set {netdev} down`")));
+                format!("{down}, or --force")
             }
             Self::HasVirtualFunctions { bdf, .. } => {
                 format!("write 0 to /sys/bus/pci/devices/{bdf}/sriov_numvfs, or --force")
@@ -137,7 +146,7 @@ impl Obstacle {
             }
             Self::DriverRefused { .. } | Self::System { .. } => KERNEL_LOG.into(),
             Self::NotRestored { bdf, .. } => {
-                format!("{KERNEL_LOG}, then write {bdf} to /sys/bus/pci/drivers_probe")
+                format!("{KERNEL_LOG}, then `mlx5 unbind {bdf}` tries it again")
             }
         }
     }
@@ -148,7 +157,8 @@ fn list(names: impl Iterator<Item = String>) -> String {
 }
 
 fn process(process: &Process) -> String {
-    format!("{} (pid {})", process.name, process.pid)
+    let who = if process.own { "this process" } else { process.name.as_str() };
+    format!("{who} (pid {})", process.pid)
 }
 
 fn take_away(culprits: &[Member]) -> String {
