@@ -1,80 +1,97 @@
 //! What shows on standard error, on a terminal, that something takes long.
 
 use std::io::IsTerminal;
+use std::sync::LazyLock;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use indicatif::ProgressBar;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// What takes longer than this shows its progress.
 const AFTER: Duration = Duration::from_secs(1);
-/// Between two pictures of what turns meanwhile.
+/// Between two pictures.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How far something is.
-pub(crate) struct Progress {
-    bar: Option<ProgressBar>,
-    start: Instant,
-    total: u64,
-    shown: bool,
+/// All that is shown at a time, one below the other.
+static SHOWN: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+/// Shows something once it takes long, also while whoever does it is stuck, until this is dropped.
+struct Watch {
+    end: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-impl Progress {
-    /// Begins now; `shown`: people look on.
-    pub(crate) fn new(total: u64, shown: bool) -> Self {
-        Self { bar: None, start: Instant::now(), total, shown: shown && std::io::stderr().is_terminal() }
-    }
-
-    /// So much is done.
-    pub(crate) fn set(&mut self, done: u64) {
-        if self.bar.is_none() && self.shown && self.start.elapsed() > AFTER {
-            self.bar = Some(ProgressBar::new(self.total));
-        }
-        if let Some(bar) = &self.bar {
-            bar.set_position(done);
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-/// Something goes on whose end nobody can tell: shown until this is dropped.
-pub(crate) struct Busy {
-    watch: Option<(Sender<()>, JoinHandle<()>)>,
-}
-
-impl Busy {
-    /// Begins now.
-    pub(crate) fn new(what: &'static str) -> Self {
+impl Watch {
+    /// Begins now; without a terminal nothing ever shows.
+    fn new(bar: ProgressBar) -> Self {
         if !std::io::stderr().is_terminal() {
-            return Self { watch: None };
+            return Self { end: None };
         }
         let (ended, end) = mpsc::channel();
         let thread = thread::spawn(move || {
             if end.recv_timeout(AFTER) == Err(RecvTimeoutError::Timeout) {
-                let bar = ProgressBar::new_spinner().with_message(what);
+                let bar = SHOWN.add(bar);
                 bar.enable_steady_tick(TICK);
                 // It comes to its end when the other one is dropped.
                 let _ = end.recv();
                 bar.finish_and_clear();
             }
         });
-        Self { watch: Some((ended, thread)) }
+        Self { end: Some((ended, thread)) }
     }
 }
 
-impl Drop for Busy {
+impl Drop for Watch {
     fn drop(&mut self) {
-        if let Some((ended, thread)) = self.watch.take() {
+        if let Some((ended, thread)) = self.end.take() {
             drop(ended);
             let _ = thread.join();
         }
+    }
+}
+
+/// How far something is.
+pub(crate) struct Progress {
+    /// What is shown, and by whom.
+    bar: Option<(ProgressBar, Watch)>,
+}
+
+impl Progress {
+    /// Begins now; `shown`: people look on.
+    pub(crate) fn new(total: u64, shown: bool) -> Self {
+        let bar = (shown && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+            let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}");
+            let bar = style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style));
+            (bar.clone(), Watch::new(bar))
+        });
+        Self { bar }
+    }
+
+    /// So much is done.
+    pub(crate) fn set(&mut self, done: u64) {
+        if let Some((bar, _)) = &self.bar {
+            bar.set_position(done);
+        }
+    }
+
+    /// What is done now.
+    pub(crate) fn name(&mut self, what: &str) {
+        if let Some((bar, _)) = &self.bar {
+            bar.set_message(what.to_string());
+        }
+    }
+}
+
+/// Something goes on whose end nobody can tell: shown until this is dropped.
+pub(crate) struct Busy {
+    _watch: Watch,
+}
+
+impl Busy {
+    /// Begins now.
+    pub(crate) fn new(what: &'static str) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(what);
+        Self { _watch: Watch::new(bar.with_style(ProgressStyle::default_spinner())) }
     }
 }
