@@ -50,6 +50,7 @@ pub(crate) fn identity(device: &Device, ids: bool) -> Vec<(&'static str, String)
     let mac = info.mac.map(|b| format!("{b:02x}")).join(":");
     let gid = info.gid.map(|g| std::net::Ipv6Addr::from(g).to_string());
     let addresses = ["node_guid", "system_image_guid", "mac", "gid"];
+    let of_ethernet = ["mac", "mtu"];
     let mut all = vec![
         ("firmware", format!("{major}.{minor}.{sub:04}")),
         ("psid", psid),
@@ -64,7 +65,7 @@ pub(crate) fn identity(device: &Device, ids: bool) -> Vec<(&'static str, String)
         ("gid", gid.unwrap_or_else(|| "none".to_string())),
         ("health", format!("{:?}", device.health())),
     ];
-    all.retain(|(name, _)| ids || !addresses.contains(name));
+    all.retain(|(name, _)| (ids || !addresses.contains(name)) && (info.ethernet || !of_ethernet.contains(name)));
     all
 }
 
