@@ -119,7 +119,8 @@ Examples:
 const SELFTEST_EXAMPLES: &str = "\
 Brings a function up and tries step by step what this driver can do: each kind of completion queue, events, transports, \
 requests that have to fail, teardown, a second bring-up. Needs no other machine: the function talks to itself. Each step ends as \
-pass, FAIL, not offered (by the capability that says so) or not run; exit code 1 unless all that the device offers has passed.
+pass, FAIL, not offered (by the capability that says so) or not run; exit code 1 unless all that the device offers has passed \
+and a connection is among it (else the result is FAILED, or INCOMPLETE where nothing was wrong).
 
 The report is made to be pasted into an issue: without --ids it has no address that names the machine.
 
@@ -128,7 +129,7 @@ Examples:
   mlx5 selftest 0000:03:00.0 --json > selftest.json
   mlx5 selftest --list                           the steps, what each shows and needs
   mlx5 selftest --model --only 'cq-64*,events'
-  mlx5 selftest --model --without cqe_128_always what a lesser device looks like
+  mlx5 selftest --model --without cq_resize      what a lesser device looks like
   mlx5 selftest --model --fault wrong-counter    how a failure looks; exit code 1";
 
 const INFO_EXAMPLES: &str = "\

@@ -106,12 +106,15 @@ fn the_pages_of_capabilities_are_there_as_they_are() {
 #[test]
 fn what_names_the_machine_is_told_only_when_asked_for() {
     let marks = ["02:15:b3", "15b3:ff", "15:b3ff", "0215b3", "15b3ff"];
-    for options in ["--only port", "--only port --json"] {
+    for options in ["", "--json", "--only port", "--infiniband --only port --json", "--port-down --only ud"] {
         let (text, _) = selftest(0, &format!("--model {options}"));
         let lower = text.to_lowercase();
         assert!(marks.iter().all(|mark| !lower.contains(mark)), "{text}");
         let (text, _) = selftest(0, &format!("--model --ids {options}"));
-        assert!(text.contains("02:15:b3:00:00:01"), "{text}");
+        assert!(text.contains("0215b3fffe000001"), "{text}");
+        // An InfiniBand port has no MAC address.
+        assert_eq!(text.contains("02:15:b3:00:00:01"), !options.contains("--infiniband"), "{text}");
+        assert!(!text.contains("00:00:00:00:00:00"), "{text}");
     }
 }
 
@@ -194,7 +197,7 @@ fn what_the_port_cannot_do_is_not_offered() {
         ("--without roce,fl_rc_qp_when_roce_disabled", none.clone(), "cmd_hca_cap.roce is 0"),
     ] {
         let options = format!("--quick --model {options}");
-        let (text, _) = selftest(0, &options);
+        let (text, stderr) = selftest(i32::from(missing == none), &options);
         let lines: Vec<&str> = text.lines().filter(|line| line.contains("  not offered  ")).collect();
         let got: BTreeSet<String> =
             lines.iter().filter_map(|l| l.split_whitespace().next()).map(String::from).collect();
@@ -202,6 +205,9 @@ fn what_the_port_cannot_do_is_not_offered() {
         assert!(lines.iter().all(|line| line.contains(says)), "{options}: {text}");
         assert!(text.contains(" 0 fail, ") && text.contains(" 0 not run"), "{options}: {text}");
         assert_eq!(text.ends_with("; no connection could be tried)\n"), missing == none, "{options}: {text}");
+        assert_eq!(text.contains("\nResult: INCOMPLETE ("), missing == none, "{options}: {text}");
+        let says = "selftest: no connection could be tried: ";
+        assert_eq!(stderr.contains(says), missing == none, "{options}: {stderr}");
     }
 }
 
@@ -296,7 +302,8 @@ fn after_a_step_that_fails_the_others_run() {
 fn a_port_without_link_is_tried_and_one_that_does_not_deliver_to_itself_then_offers_no_connection() {
     let report = json(0, "--port-down --only rc,ud");
     assert_eq!((&report["facts"]["port"], &report["not_offered"]), (&"down".into(), &0.into()), "{report}");
-    let report = json(0, "--port-down --fault no-answer --only rc,ud");
+    let report = json(1, "--port-down --fault no-answer --only rc,ud");
+    assert_eq!((&report["result"], &report["connected"]), (&"incomplete".into(), &false.into()), "{report}");
     let none: BTreeSet<String> = ["loopback", "rc", "ud"].map(String::from).into();
     assert_eq!(ended(&report, "not offered"), none);
     for step in steps(&report).iter().filter(|step| step["result"] == "not offered") {

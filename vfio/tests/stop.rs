@@ -23,6 +23,33 @@ fn endless(options: &str) -> (Child, BufReader<std::process::ChildStdout>) {
     (child, out)
 }
 
+/// Whether a process hears a signal.
+fn hears(pid: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (signal.as_raw() - 1) != 0
+}
+
+/// What did not run has not failed, and the function is not brought up again.
+#[test]
+fn a_signal_ends_a_selftest_with_the_report_of_what_was_done() {
+    let args = "selftest --model --only cq-laps".split(' ');
+    let tool =
+        Command::new(env!("CARGO_BIN_EXE_mlx5")).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let tool = tool.unwrap();
+    while !hears(tool.id(), Signal::INT) {
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&tool), Signal::INT).unwrap();
+    let out = tool.wait_with_output().unwrap();
+    let [text, errors] = [out.stdout, out.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert_eq!(out.status.code(), Some(130), "{text}{errors}");
+    assert!(errors.contains(" was not run: stopped by SIGINT"), "{errors}");
+    for says in ["\n  second-bring-up  not run ", "\n  nothing-left     pass ", "\nResult: INCOMPLETE (", " 0 fail, "] {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+}
+
 #[test]
 fn a_signal_ends_round_trips_in_order_and_with_its_own_exit_code() {
     for (options, signal, code, name) in [

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mlx5::{Device, DeviceConfig};
 
-use super::{Rig, Waits, did_not_come_up, facts, not_given_back};
+use super::{Patience, Rig, Waits, did_not_come_up, facts, not_given_back};
 use crate::cli::Failure;
 use crate::host::{Bdf, Host, Obstacle};
 use crate::port::{VfioFunction, VfioOptions};
@@ -19,6 +19,7 @@ pub(crate) struct VfioRig {
     function: VfioFunction,
     name: Option<&'static str>,
     firmware_start: Option<u64>,
+    patience: Patience,
 }
 
 impl VfioRig {
@@ -27,10 +28,11 @@ impl VfioRig {
     /// # Errors
     /// What stands in the way.
     pub(crate) fn open(bdf: Bdf, options: &VfioOptions, firmware_start: Option<u64>) -> Result<Self, Obstacle> {
+        let _busy = Busy::new("opening the function");
         let host = Host::default();
         let function = VfioFunction::open(&host, bdf, options)?;
         let name = host.function(bdf).ok().and_then(|function| function.name);
-        Ok(Self { function, name, firmware_start })
+        Ok(Self { function, name, firmware_start, patience: Patience::new(PATIENCE) })
     }
 }
 
@@ -86,7 +88,11 @@ impl Rig for VfioRig {
     fn step(&self, _time: Duration) {}
 
     fn patience(&self) -> Duration {
-        PATIENCE
+        self.patience.now()
+    }
+
+    fn hurry(&self) {
+        self.patience.hurry();
     }
 
     fn waits(&self) -> Waits {

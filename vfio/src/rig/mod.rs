@@ -7,6 +7,7 @@ mod facts;
 mod function;
 mod model;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mlx5::{Device, DeviceConfig, Error};
@@ -15,6 +16,9 @@ use mlx5_model::{CompletionCounts, Model};
 use crate::cli::Failure;
 pub(crate) use args::DeviceArgs;
 pub(crate) use model::ModelRig;
+
+/// By so much waits are shorter once one was in vain.
+const HURRIED: u32 = 10;
 
 /// What waiting took since the function was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +87,10 @@ pub(crate) trait Rig: Sync {
     /// The longest time that a completion may take, in its own time.
     fn patience(&self) -> Duration;
 
+    /// Something was waited for in vain: by the clock on the wall later waits are shorter, so that a run ends soon whose device
+    /// answers nothing.
+    fn hurry(&self);
+
     /// What waiting took so far.
     fn waits(&self) -> Waits;
 
@@ -102,6 +110,27 @@ pub(crate) trait Rig: Sync {
     /// The model, for what only a model can do.
     fn model(&self) -> Option<&Model> {
         None
+    }
+}
+
+/// How long waits by the clock on the wall may be.
+struct Patience {
+    longest: Duration,
+    hurried: AtomicBool,
+}
+
+impl Patience {
+    /// `longest` until something was waited for in vain.
+    const fn new(longest: Duration) -> Self {
+        Self { longest, hurried: AtomicBool::new(false) }
+    }
+
+    fn now(&self) -> Duration {
+        if self.hurried.load(Ordering::Relaxed) { self.longest / HURRIED } else { self.longest }
+    }
+
+    fn hurry(&self) {
+        self.hurried.store(true, Ordering::Relaxed);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mlx5::{Device, DeviceConfig, ibv};
 use mlx5_model::{Model, ModelConfig, ModelThread};
 
-use super::{Rig, Waits, did_not_come_up, not_given_back};
+use super::{Patience, Rig, Waits, did_not_come_up, not_given_back};
 use crate::cli::Failure;
 
 /// Longest wait for a completion while the model runs in the driver's calls: model time.
@@ -20,13 +20,15 @@ pub(crate) struct ModelRig {
     model: Model,
     config: DeviceConfig,
     thread: Mutex<Option<ModelThread>>,
+    patience_of_thread: Patience,
 }
 
 impl ModelRig {
     /// A function of this kind, to be opened with one completion vector.
     pub(crate) fn new(config: ModelConfig) -> Self {
         let device = DeviceConfig::new(config.device_id);
-        Self { model: Model::new(config), config: device, thread: Mutex::default() }
+        let patience_of_thread = Patience::new(PATIENCE_OF_THREAD);
+        Self { model: Model::new(config), config: device, thread: Mutex::default(), patience_of_thread }
     }
 
     /// The same, opened as this says unless a command says otherwise.
@@ -82,7 +84,13 @@ impl Rig for ModelRig {
     }
 
     fn patience(&self) -> Duration {
-        if self.own_time() { PATIENCE_OF_THREAD } else { PATIENCE }
+        if self.own_time() { self.patience_of_thread.now() } else { PATIENCE }
+    }
+
+    fn hurry(&self) {
+        if self.own_time() {
+            self.patience_of_thread.hurry();
+        }
     }
 
     fn waits(&self) -> Waits {

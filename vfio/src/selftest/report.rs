@@ -80,10 +80,10 @@ pub(super) fn text(run: &Run, out: &mut dyn Write) -> Result<(), Failure> {
     let [pass, fail, not_offered, not_run] = counts(run);
     let only = if run.complete { "" } else { "; the other steps were not asked for" };
     let connected = if run.connected { "" } else { "; no connection could be tried" };
-    let result = if run.verdict().is_none() { "passed" } else { "FAILED" };
     Ok(writeln!(
         out,
-        "\nResult: {result} ({pass} pass, {fail} fail, {not_offered} not offered, {not_run} not run{only}{connected})"
+        "\nResult: {} ({pass} pass, {fail} fail, {not_offered} not offered, {not_run} not run{only}{connected})",
+        run.result()
     )?)
 }
 
@@ -144,7 +144,7 @@ pub(super) fn object(run: &Run) -> Value {
         "fail": fail,
         "not_offered": not_offered,
         "not_run": not_run,
-        "result": if run.verdict().is_none() { "passed" } else { "failed" },
+        "result": run.result().to_lowercase(),
         "error": run.verdict(),
         "commands": {
             "count": run.commands.len(),

@@ -27,6 +27,8 @@ pub(super) const LEFT: (&str, &str) = ("nothing-left", "no memory is left with t
 
 /// How many these are.
 const ALWAYS: u64 = 6;
+/// So many steps try a connection, from the first one on, before none of the others does if not one has passed.
+const IN_VAIN: usize = 3;
 
 /// A step that had its turn.
 pub(super) struct Record {
@@ -52,6 +54,8 @@ pub(super) struct Run {
     pub(super) complete: bool,
     /// The port's messages to itself were not ruled out.
     pub(super) connected: bool,
+    /// Why no connection could be tried, though steps that were asked for take one.
+    untried: Option<String>,
     pub(super) facts: Facts,
     pub(super) records: Vec<Record>,
     pub(super) commands: Vec<CommandTrace>,
@@ -79,6 +83,8 @@ struct Runner<'a> {
     lost: Option<String>,
     /// Why no connection can be.
     unconnected: Option<Missing>,
+    /// How many steps with a connection have failed, until one passes.
+    in_vain: Option<usize>,
     progress: Progress,
     violations: usize,
 }
@@ -95,7 +101,8 @@ impl Run {
         config.trace =
             Some(Arc::new(move |command| heard.lock().unwrap_or_else(PoisonError::into_inner).push(*command)));
         let progress = Progress::new(steps.len() as u64 + ALWAYS, shown);
-        let mut runner = Runner { rig, records: Vec::new(), lost: None, unconnected: None, progress, violations: 0 };
+        let (records, in_vain) = (Vec::new(), Some(0));
+        let mut runner = Runner { rig, records, lost: None, unconnected: None, in_vain, progress, violations: 0 };
         let mut facts = facts::of_machine(rig);
         let device = runner.bring_up(&config);
         if let Some(device) = &device {
@@ -105,20 +112,33 @@ impl Run {
         let counters = device.as_ref().map(|device| Counters::of(rig, device));
         runner.take_down(device);
         let connected = runner.unconnected.is_none();
+        let asked = steps.iter().any(|step| step.connects);
+        let untried = runner.unconnected.as_ref().filter(|_| asked).map(ToString::to_string);
         runner.record(AGAIN, || again(rig, &config, connected));
         runner.record_always(LEFT, || left(rig));
         let commands = std::mem::take(&mut *commands.lock().unwrap_or_else(PoisonError::into_inner));
         let (device, complete) = (rig.name(), args.only.is_empty());
-        Self { device, complete, connected, facts, records: runner.records, commands, counters }
+        Self { device, complete, connected, untried, facts, records: runner.records, commands, counters }
     }
 
-    /// Why it counts as failed, if it does. What did not run is not known to work.
+    /// Why it does not count as passed, if it does not. What did not run is not known to work, and bring-up alone shows little.
     pub(super) fn verdict(&self) -> Option<String> {
         let bad: Vec<&Record> = self.records.iter().filter(|record| !record.outcome.is_good()).collect();
-        let (first, rest) = bad.split_first()?;
+        let Some((first, rest)) = bad.split_first() else {
+            return self.untried.as_ref().map(|why| format!("selftest: no connection could be tried: {why}"));
+        };
         let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
         let (name, outcome) = (&first.name, &first.outcome);
         Some(format!("selftest: {name} {}: {}{more}", outcome.verb(), outcome.words()))
+    }
+
+    /// The result in a word: what nothing is wrong with and is not known to work either is incomplete.
+    pub(super) fn result(&self) -> &'static str {
+        match self.verdict() {
+            None => "passed",
+            Some(_) if self.count(|outcome| matches!(outcome, Outcome::Fail(_))) != 0 => "FAILED",
+            Some(_) => "INCOMPLETE",
+        }
     }
 
     /// How many ended so.
@@ -170,6 +190,7 @@ impl Runner<'_> {
         if let Some(Record { outcome: Outcome::NotOffered(missing), .. }) = self.records.last() {
             self.unconnected = Some(missing.clone());
         }
+        self.connection_ended();
         for step in steps {
             self.step(bench, step);
         }
@@ -178,8 +199,9 @@ impl Runner<'_> {
 
     /// Runs a step, if the device has what it needs.
     fn step(&mut self, bench: Option<&Bench<'_>>, step: &Step) {
-        if let Err(stopped) = stop::check() {
-            self.lost.get_or_insert(stopped.to_string());
+        if let Some(failed) = self.in_vain.filter(|failed| step.connects && *failed >= IN_VAIN) {
+            let why = format!("none of the {failed} steps that tried a connection has passed");
+            return self.keep((&step.name, &step.shows), Outcome::NotRun(why), Duration::ZERO);
         }
         let unconnected = self.unconnected.clone().filter(|_| step.connects);
         self.record((&step.name, &step.shows), || {
@@ -195,8 +217,20 @@ impl Runner<'_> {
                 }
             }
         });
+        if step.connects {
+            self.connection_ended();
+        }
         if let Some(why) = bench.and_then(|bench| bench.device.failure()) {
             self.lost.get_or_insert(format!("the device was lost: {why}"));
+        }
+    }
+
+    /// Takes note of how the last step ended, which tried a connection.
+    fn connection_ended(&mut self) {
+        match self.records.last().map(|record| &record.outcome) {
+            Some(Outcome::Pass(_)) => self.in_vain = None,
+            Some(Outcome::Fail(_)) => self.in_vain = self.in_vain.map(|failed| failed + 1),
+            _ => {}
         }
     }
 
@@ -221,13 +255,26 @@ impl Runner<'_> {
 
     /// Runs one and keeps what came of it, unless nothing more can be tried.
     fn record(&mut self, what: (&str, &str), job: impl FnOnce() -> Done) {
+        self.note_stop();
         match self.lost.clone() {
             Some(why) => self.keep(what, Outcome::NotRun(why), Duration::ZERO),
             None => self.record_always(what, job),
         }
     }
 
+    /// What a signal ended has not failed, and nothing is tried behind it.
+    fn note_stop(&mut self) {
+        let Err(stopped) = stop::check() else { return };
+        let stopped = self.lost.get_or_insert(stopped.to_string()).clone();
+        if let Some(Record { outcome, .. }) = self.records.last_mut()
+            && matches!(outcome, Outcome::Fail(why) if why.ends_with(&stopped))
+        {
+            *outcome = Outcome::NotRun(stopped);
+        }
+    }
+
     fn record_always(&mut self, what: (&str, &str), job: impl FnOnce() -> Done) {
+        self.progress.name(what.0);
         let start = Instant::now();
         let outcome = Outcome::from(job());
         let took = start.elapsed();
@@ -289,106 +336,4 @@ fn left(rig: &dyn Rig) -> Done {
 }
 
 #[cfg(test)]
-mod tests {
-    use mlx5_model::{Effect, Fault, Match, ModelConfig};
-
-    use super::*;
-    use crate::rig::ModelRig;
-
-    #[derive(clap::Parser)]
-    struct Only {
-        #[command(flatten)]
-        args: SelftestArgs,
-    }
-
-    /// A run on a model that does `effect` to the next command of this number.
-    fn run(opcode: u16, effect: Effect, options: &[&str]) -> Run {
-        let rig = ModelRig::new(ModelConfig::default());
-        if let Some(model) = rig.model() {
-            model.inject(Fault::Command { at: Match::Opcode(opcode), effect });
-        }
-        let Only { args } = clap::Parser::parse_from(["mlx5", "--model", "--quick"].iter().chain(options));
-        let steps = steps::all();
-        let Ok(chosen) = choose(&steps, &args.only) else { panic!("{options:?}") };
-        Run::of(&rig, &chosen, &args, false)
-    }
-
-    fn ended(run: &Run, is: fn(&Outcome) -> bool) -> Vec<&str> {
-        run.records.iter().filter(|record| is(&record.outcome)).map(|record| record.name.as_str()).collect()
-    }
-
-    /// MODIFY_CQ is 0x403, ENABLE_HCA 0x104, ALLOC_PD 0x800, DESTROY_CQ 0x401 (PRM, command opcodes).
-    #[test]
-    fn a_device_that_is_lost_ends_the_run_and_what_did_not_run_is_not_known_to_work() {
-        let run = run(0x403, Effect::Removed, &["--only", "port,cq-resize,uc,ud"]);
-        assert_eq!(ended(&run, |outcome| matches!(outcome, Outcome::Pass(_)))[..3], ["bring-up", "loopback", "port"]);
-        let failed = ended(&run, |outcome| matches!(outcome, Outcome::Fail(_)));
-        assert_eq!(failed[0], "cq-resize", "{failed:?}");
-        assert!(failed.contains(&"teardown"), "{failed:?}");
-        let not_run = ended(&run, |outcome| matches!(outcome, Outcome::NotRun(_)));
-        assert_eq!(not_run, ["uc", "ud", "health", "second-bring-up"]);
-        let why = run.records.iter().find(|record| record.name == "uc").map(|record| record.outcome.words());
-        assert_eq!(
-            why.as_deref(),
-            Some("the device was lost: the device does not answer, its registers read as all ones")
-        );
-        assert!(
-            run.verdict().is_some_and(|why| why.starts_with("selftest: cq-resize failed: ")),
-            "{:?}",
-            run.verdict()
-        );
-    }
-
-    #[test]
-    fn a_device_that_does_not_come_up_passes_nothing() {
-        let run = run(0x104, Effect::Status { status: 1, syndrome: 0x1234 }, &["--only", "port"]);
-        assert_eq!(ended(&run, |outcome| matches!(outcome, Outcome::Fail(_))), ["bring-up", "teardown"]);
-        let not_run = ended(&run, |outcome| matches!(outcome, Outcome::NotRun(_)));
-        assert_eq!(not_run, ["loopback", "port", "health", "second-bring-up"]);
-        assert!(run.verdict().is_some_and(|why| why.contains("ENABLE_HCA failed")), "{:?}", run.verdict());
-    }
-
-    /// As a function does: by the clock on the wall, while the program sleeps.
-    #[test]
-    fn a_device_that_runs_by_itself_passes_as_well() {
-        let rig = ModelRig::new(ModelConfig::default());
-        assert_eq!(rig.run_by_itself(), Ok(()));
-        let only = "clock,cq-64-csum-basic,timestamps*,cq-resize,cq-moderation,event*,rc-rdma,error-no-receive";
-        let Only { args } = clap::Parser::parse_from(["mlx5", "--model", "--quick", "--only", only]);
-        let steps = steps::all();
-        let Ok(chosen) = choose(&steps, &args.only) else { panic!("{only}") };
-        let run = Run::of(&rig, &chosen, &args, false);
-        assert_eq!(run.verdict(), None);
-        assert_eq!(ended(&run, |outcome| matches!(outcome, Outcome::Pass(_))).len(), chosen.len() + ALWAYS as usize);
-    }
-
-    /// What a step leaves behind is found by the teardown.
-    #[test]
-    fn a_command_that_is_refused_fails_the_step_it_is_of_and_no_other() {
-        let refused = Effect::Status { status: 0xf, syndrome: 7 };
-        for (opcode, says) in [(0x800, "ALLOC_PD"), (0x401, "DESTROY_CQ"), (0x403, "MODIFY_CQ")] {
-            let run = run(opcode, refused, &["--only", "cq-resize"]);
-            let failed = ended(&run, |outcome| matches!(outcome, Outcome::Fail(_)));
-            let step = if opcode == 0x403 { "cq-resize" } else { "loopback" };
-            assert_eq!(failed, [step], "{says}");
-            assert!(run.verdict().is_some_and(|why| why.contains(says)), "{:?}", run.verdict());
-            assert!(run.commands.iter().any(|command| command.result.is_err()), "{says}");
-        }
-    }
-
-    #[test]
-    fn one_step_that_did_not_run_is_enough_for_the_run_to_fail() {
-        let good = |outcome| Record { name: "x".into(), shows: String::new(), outcome, took: Duration::ZERO };
-        let missing = Missing::Other("none".into());
-        for (outcome, fails) in [
-            (Outcome::Pass(String::new()), false),
-            (Outcome::NotOffered(missing), false),
-            (Outcome::NotRun("lost".into()), true),
-            (Outcome::Fail("bad".into()), true),
-        ] {
-            let mut run = run(0xffff, Effect::Never, &["--only", "port"]);
-            run.records.push(good(outcome.clone()));
-            assert_eq!(run.verdict().is_some(), fails, "{outcome:?}");
-        }
-    }
-}
+mod tests;

@@ -101,7 +101,11 @@ impl<'a> Rounds<'a> {
                 wait = Wait::new(self.rig);
             } else if wait.is_over(self.device)? {
                 let missing = Failure::Missing { lack, waited: wait.longest(), clock: wait.clock() };
-                return if self.is_lost(to, &lack, messages)? { Ok(()) } else { Err(missing) };
+                if self.is_lost(to, &lack, messages)? {
+                    return Ok(());
+                }
+                self.rig.hurry();
+                return Err(missing);
             } else if self.events.is_none() {
                 wait.pass();
             }

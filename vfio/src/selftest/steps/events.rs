@@ -38,7 +38,11 @@ pub(super) fn on_channel(bench: &Bench<'_>, channel: &CompChannel, comp_vector: 
 /// Takes the event of a queue.
 pub(super) fn event(bench: &Bench<'_>, channel: &CompChannel, cq: &Cq) -> Result<(), Trouble> {
     let deadline = bench.device.now().saturating_add(bench.rig.patience().as_nanos() as u64);
-    let event = ibv::get_cq_event(channel, deadline).doing("waiting for a completion event")?;
+    let event = ibv::get_cq_event(channel, deadline);
+    if event == Err(Error::NoEvent) {
+        bench.rig.hurry();
+    }
+    let event = event.doing("waiting for a completion event")?;
     ensure(event.cqn == cq.cqn(), || format!("the event is of CQ {:#x}, not of {:#x}", event.cqn, cq.cqn()))?;
     ibv::ack_cq_events(cq, 1).doing("acknowledging an event")
 }
