@@ -264,11 +264,37 @@ fn addresses_are_shown_only_when_asked_for() {
     }
 }
 
+/// No other command tells them either, whatever it is asked for and however it ends.
+#[test]
+fn no_command_tells_addresses_unasked() {
+    let mac = mlx5_model::ModelConfig::default().mac;
+    // In one piece, in the middle of a GID and a GUID, with colons.
+    let hex: String = mac[..3].iter().map(|byte| format!("{byte:02x}")).collect();
+    let marks =
+        [hex.clone(), hex[2..].to_string() + "ff", "15:b3".into(), "15b3:ff".into(), "02, 15".into(), "2, 21".into()];
+    for (code, options) in [
+        (0, "pingpong --iters 4 --trace"),
+        (0, "pingpong --iters 4 --trace --transport ud --srq --events"),
+        (1, "pingpong --iters 8 --transport ud --fault lost-message"),
+        (1, "pingpong --iters 8 --fault corrupt --trace"),
+        (0, "cq"),
+        (1, "cq --cqe 0"),
+        (0, "info --raw"),
+    ] {
+        for json in [&[][..], &["--json"]] {
+            let args: Vec<&str> = options.split(' ').chain(["--model"]).chain(json.iter().copied()).collect();
+            let (stdout, stderr) = run(code, &args, "");
+            let told = (stdout + &stderr).to_lowercase();
+            assert!(marks.iter().all(|mark| !told.contains(mark)), "{options}: {told}");
+        }
+    }
+}
+
 /// The address is beyond what machines have.
 #[test]
 fn a_function_that_is_not_there_is_told_in_text_and_in_json() {
     let bdf = "ffff:ff:1f.7";
-    for command in ["info", "pingpong", "cq"] {
+    for command in ["info", "pingpong", "cq", "selftest"] {
         let (stdout, stderr) = run(1, &[command, bdf], "");
         assert!(stdout.is_empty() && stderr.starts_with("error: "), "{stdout}{stderr}");
         let got = json(1, &[command, bdf, "--json"], "");
@@ -294,30 +320,61 @@ fn every_example_of_the_help_runs() {
     (ring[47], ring[63]) = (2, 0x2c);
     std::fs::write(dir.join("ring.bin"), ring).unwrap();
     let mut ran = 0;
-    for subject in ["--help", "pingpong --help", "cq --help", "info --help", "decode --help"] {
+    let commands = ["list", "bind", "unbind", "selftest", "pingpong", "cq", "info", "decode"];
+    let commands = commands.map(|command| format!("{command} --help"));
+    for subject in std::iter::once("--help").chain(commands.iter().map(String::as_str)) {
         let subject: Vec<&str> = subject.split(' ').collect();
-        for example in examples(&run(0, &subject, "").0) {
-            let command = example.rsplit("| ").next().unwrap();
-            let command = command.replace("\"$(xxd -p entry.bin)\"", &hex(&raw_dump()));
+        let of_others = |example: &String| example.starts_with("sudo chown");
+        for example in examples(&run(0, &subject, "").0).into_iter().filter(|example| !of_others(example)) {
+            let own = |part: &&str| part.trim_start_matches("sudo ").starts_with("mlx5 ");
+            let command = example.split(['|', '>']).map(str::trim).find(own).expect("the tool");
+            let command = command.replace("\"$(xxd -p entry.bin)\"", &hex(&raw_dump())).replace('\'', "");
             // No machine has a function there.
             let command = command.replace("0000:03:00.0", "ffff:ff:1f.7");
+            let command = command.replace("03:00.0", "ffff:ff:1f.7").replace("03:00.1", "ffff:ff:1f.6");
+            assert!(!command.contains("03:00"), "this may be a function of this machine: {command}");
             let args: Vec<&str> = command.trim_start_matches("sudo ").split_whitespace().collect();
-            assert_eq!(args[0], "mlx5", "{example}");
-            let fails =
-                ["ffff:ff:1f.7", "--fault", "--cqe 0", "--without"].iter().any(|option| command.contains(option));
-            let code = i32::from(fails);
-            let (stdout, stderr) = run(code, &args[1..], if example.contains('|') { DUMP } else { "" });
+            let refused = ["ffff:ff:1f.7", "--fault", "--cqe 0", "--without cqe_compression"];
+            let code = i32::from(refused.iter().any(|option| command.contains(option)));
+            let (stdout, stderr) = run(code, &args[1..], if example.contains("| mlx5") { DUMP } else { "" });
             assert!(!stdout.is_empty() || stderr.contains("ffff:ff:1f.7"), "{example}");
             ran += 1;
         }
     }
     println!("{ran} examples ran");
-    assert!(ran >= 20, "{ran}");
+    assert!(ran >= 40, "{ran}");
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap()
+}
+
+/// Those on the model pass; those on a function are understood, and there is none of that address.
+#[test]
+fn the_commands_of_the_readme_run() {
+    let (mut on_model, mut on_function) = (0, 0);
+    for line in readme().lines().filter_map(|line| line.strip_prefix("    ")) {
+        let line = line.replace("cargo run --release -p mlx5-vfio --", "mlx5").replace("0000:03:00.0", "ffff:ff:1f.7");
+        let args: Vec<&str> = line.trim_start_matches("sudo ").split(' ').collect();
+        assert!(!line.contains("03:00"), "{line}");
+        // The longest one is an example of the help too.
+        if args[0] != "mlx5" || args.contains(&"--all") {
+            continue;
+        } else if args.contains(&"--model") {
+            run(0, &args[1..], "");
+            on_model += 1;
+        } else if args.contains(&"ffff:ff:1f.7") {
+            let (_, stderr) = run(1, &args[1..], "");
+            assert!(stderr.contains("there is no PCI function ffff:ff:1f.7"), "{stderr}");
+            on_function += 1;
+        }
+    }
+    assert!(on_model >= 5 && on_function >= 5, "{on_model}, {on_function}");
 }
 
 #[test]
 fn the_example_of_the_readme_decodes() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
+    let readme = readme();
     let example = readme.lines().find_map(|l| l.strip_prefix("    mlx5 decode --hex ")).expect("an example");
     let (stdout, _) = run(0, &["decode", "--hex", example.trim_matches('"')], "");
     assert!(stdout.contains("failed: MW_BIND_ERR (0x6)"), "{stdout}");
