@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::sync::LazyLock;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,16 +28,20 @@ impl Watch {
             return Self { end: None };
         }
         let (ended, end) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            if end.recv_timeout(AFTER) == Err(RecvTimeoutError::Timeout) {
-                let bar = SHOWN.add(bar);
-                bar.enable_steady_tick(TICK);
-                // It comes to its end when the other one is dropped.
-                let _ = end.recv();
-                bar.finish_and_clear();
-            }
-        });
-        Self { end: Some((ended, thread)) }
+        // Where the system has no thread to give, nothing shows.
+        let thread = thread::Builder::new().name("progress".into()).spawn(move || show(bar, &end));
+        Self { end: thread.ok().map(|thread| (ended, thread)) }
+    }
+}
+
+/// Until the other end is dropped. The crate's own ticker is a thread that it cannot do without.
+fn show(bar: ProgressBar, end: &Receiver<()>) {
+    if end.recv_timeout(AFTER) == Err(RecvTimeoutError::Timeout) {
+        let bar = SHOWN.add(bar);
+        while end.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            bar.tick();
+        }
+        bar.finish_and_clear();
     }
 }
 
@@ -90,8 +94,8 @@ pub(crate) struct Busy {
 
 impl Busy {
     /// Begins now.
-    pub(crate) fn new(what: &'static str) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(what);
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(what.into());
         Self { _watch: Watch::new(bar.with_style(ProgressStyle::default_spinner())) }
     }
 }

@@ -150,7 +150,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     let trace = args.trace.as_deref().map(|path| Trace::begin(&model, path)).transpose()?;
-    hear_signals(signals, &model, args, trace.clone());
+    hear_signals(signals, &model, args, trace.clone())?;
     anstream::eprintln!("waiting for a client on {}", args.socket.display());
     let served = server.run();
     let report = match &served {
@@ -164,9 +164,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// A signal asks for the report, or ends the server with it.
-fn hear_signals(mut signals: Signals, model: &Model, args: &Args, trace: Option<Trace>) {
+fn hear_signals(mut signals: Signals, model: &Model, args: &Args, trace: Option<Trace>) -> Result<(), Failure> {
     let (model, args) = (model.clone(), args.clone());
-    std::thread::spawn(move || {
+    let hear = move || {
         for signal in signals.forever() {
             let report = Report::of(&model);
             if signal == SIGUSR1 {
@@ -180,7 +180,9 @@ fn hear_signals(mut signals: Signals, model: &Model, args: &Args, trace: Option<
             let ended = write_out(&model, &report, &args, trace.as_ref()).and_then(|()| judge(&report));
             process::exit(super::exit_code(ended).into());
         }
-    });
+    };
+    let thread = std::thread::Builder::new().name("signals".into()).spawn(hear);
+    thread.map(drop).map_err(|error| Failure::Job(format!("no thread to hear signals: {error}")))
 }
 
 /// A file that gets a line for each command.

@@ -5,10 +5,10 @@ use std::io::Write;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::patience::patiently;
 use crate::cli::{Failure, print_json};
 use crate::host::binding::{self, BindOptions, Bound, Linux, Unbound};
 use crate::host::{Bdf, Host, Obstacle, check};
+use crate::progress::Busy;
 
 /// Arguments of `bind`.
 #[derive(Debug, Args)]
@@ -34,7 +34,8 @@ pub(crate) fn bind(args: &BindArgs, json: bool, out: &mut dyn Write) -> Result<(
     let host = &Host::default();
     let options = BindOptions { force: args.force, ..BindOptions::default() };
     let step = |bdf| {
-        let bound = patiently(&format!("giving {bdf} to vfio-pci"), || binding::bind(host, &Linux, bdf, &options))?;
+        let _busy = Busy::new(format!("giving {bdf} to vfio-pci"));
+        let bound = binding::bind(host, &Linux, bdf, &options)?;
         Ok((bound_object(bdf, &bound), bound_text(bdf, &bound)))
     };
     each(&args.functions, step, json, out)?;
@@ -45,7 +46,8 @@ pub(crate) fn bind(args: &BindArgs, json: bool, out: &mut dyn Write) -> Result<(
 pub(crate) fn unbind(args: &UnbindArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let host = &Host::default();
     let step = |bdf| {
-        let unbound = patiently(&format!("giving {bdf} back"), || binding::unbind(host, &Linux, bdf))?;
+        let _busy = Busy::new(format!("giving {bdf} back"));
+        let unbound = binding::unbind(host, &Linux, bdf)?;
         Ok((unbound_object(bdf, &unbound), unbound_text(bdf, &unbound)))
     };
     each(&args.functions, step, json, out)

@@ -2,7 +2,6 @@
 
 mod bind;
 mod list;
-mod patience;
 
 pub(crate) use bind::{BindArgs, UnbindArgs, bind, unbind};
 pub(crate) use list::{ListArgs, list};

@@ -1,5 +1,6 @@
 //! Events: of completions, on each vector, and of a completion queue in error.
 
+use std::thread;
 use std::time::Duration;
 
 use mlx5::hw::eqe::CqErrorSyndrome;
@@ -71,20 +72,8 @@ fn on_vector(bench: &Bench<'_>, vector: u32) -> Result<(), Trouble> {
         let before = bench.rig.waits();
         let Pair { cq: [_, at_b], qp: [a, _], .. } = &mut *pair;
         let mut send = || post(a, 0, WrOpcode::Send, &[]);
-        if bench.rig.own_time() {
-            std::thread::scope(|scope| {
-                let sender = scope.spawn(|| {
-                    std::thread::sleep(DELAY);
-                    send()
-                });
-                let woken = event(bench, &channel, at_b);
-                sender.join().unwrap_or_else(|_| wrong("sending ended early"))?;
-                woken
-            })?;
-        } else {
-            send()?;
-            event(bench, &channel, at_b)?;
-        }
+        let woken = bench.rig.own_time().then(|| late(&mut send, || event(bench, &channel, at_b))).flatten();
+        woken.unwrap_or_else(|| send().and_then(|()| event(bench, &channel, at_b)))?;
         let waits = bench.rig.waits().since(before);
         // Who was late did not sleep, and took no interrupt.
         ensure(waits.interrupts > 0 || waits.sleeps == 0, || {
@@ -95,6 +84,22 @@ fn on_vector(bench: &Bench<'_>, vector: u32) -> Result<(), Trouble> {
         Ok(String::new())
     })?;
     ibv::destroy_comp_channel(channel).doing("destroying a completion channel")
+}
+
+/// Sleeps while another thread sends a little later. `None`: the system has no thread to give, and nothing was sent.
+fn late(
+    send: impl FnOnce() -> Result<(), Trouble> + Send,
+    sleep: impl FnOnce() -> Result<(), Trouble>,
+) -> Option<Result<(), Trouble>> {
+    thread::scope(|scope| {
+        let sender = thread::Builder::new().spawn_scoped(scope, || {
+            thread::sleep(DELAY);
+            send()
+        });
+        let sender = sender.ok()?;
+        let woken = sleep();
+        Some(sender.join().unwrap_or_else(|_| wrong("sending ended early")).and(woken))
+    })
 }
 
 fn overrun(bench: &Bench<'_>) -> Done {
