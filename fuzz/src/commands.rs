@@ -74,6 +74,11 @@ pub fn decode_all(bytes: &[u8]) {
     one(&QueryNicVportContext, out);
     one(&ModifyNicVportContext { field_select: number, context: NicVportContext::new() }, out);
     one(&QueryVportState, out);
+    let (port_num, index) = (number as u8, number as u16);
+    let context = one(&QueryHcaVportContext { port_num }, out);
+    let _ = black_box((context.vport_state(), context.lid(), context.node_guid()));
+    one(&QueryHcaVportGid { port_num, index }, out);
+    one(&QueryHcaVportPkey { port_num, index }, out);
     one(&SetRoceAddress { index: number as u16, address: RoceAddrLayout::new() }, out);
     queues(number, &list, out);
 }
