@@ -1,7 +1,8 @@
 //! `mlx5-model serve`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -239,7 +240,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         return fs::write(path, text);
     }
     let folder = path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    // For all to read whom the mask of the process lets, as any file that is written.
+    let mode = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     file.persist(path)?;
     Ok(())

@@ -83,7 +83,7 @@ unsafe impl Send for Mapping {}
 /// safe to read until they are freed.
 pub(crate) struct DmaSpace {
     maps: BTreeMap<u64, Mapping>,
-    /// Bytes of all of them.
+    /// Bytes of all of them, modulo 2^64: they may cover every address.
     bytes: u64,
     next: u64,
     freed: VecDeque<(u64, u64)>,
@@ -96,13 +96,13 @@ impl DmaSpace {
     }
 
     fn add(&mut self, iova: u64, mapping: Mapping) {
-        self.bytes += mapping.len as u64;
+        self.bytes = self.bytes.wrapping_add(mapping.len as u64);
         self.maps.insert(iova, mapping);
     }
 
     fn take(&mut self, iova: u64) -> Option<Mapping> {
         let mapping = self.maps.remove(&iova)?;
-        self.bytes -= mapping.len as u64;
+        self.bytes = self.bytes.wrapping_sub(mapping.len as u64);
         Some(mapping)
     }
 

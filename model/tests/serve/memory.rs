@@ -115,6 +115,18 @@ fn one_unmap_covers_many_ranges_or_none_and_may_end_at_the_last_address() {
 }
 
 #[test]
+fn ranges_may_cover_every_address() {
+    let mut client = Client::new(without_pages());
+    for at in [0, 1 << 63] {
+        client.map((at, 1 << 63), 3, None).unwrap();
+    }
+    assert_eq!(client.model.dma_outstanding().0, 2);
+    client.unmap((0, 1 << 63), 0).unwrap();
+    assert_eq!(client.model.dma_outstanding(), (1, 1 << 63));
+    assert!(client.end().unwrap().violations.is_empty());
+}
+
+#[test]
 fn a_range_that_cannot_be_is_refused_and_changes_nothing() {
     let mut client = Client::new(without_pages());
     let file = memory(0x4000);

@@ -87,6 +87,8 @@ fn it_reports_when_a_signal_ends_it() {
         let (code, out) = ended(child);
         assert_eq!(code, Some(0), "{out}");
         assert!(fs::read_to_string(&report).unwrap().contains("violations  0"));
+        let mode = |path| fs::metadata(path).unwrap().permissions();
+        assert_eq!(mode(&report), mode(&trace), "as any file that is written");
         assert_eq!(fs::read_to_string(&trace).unwrap(), "");
         assert!(!socket.exists());
         fs::remove_file(report).unwrap();
