@@ -14,7 +14,7 @@ impl Cq {
     ///
     /// Completions that are there already need not raise it: poll once more after asking, and wait only if that gives nothing. An
     /// event may also come when all has been polled by then. A CQ without a channel can be asked, and
-    /// nobody is told: the device is not asked then.
+    /// nobody is told: the device is not asked then. Nor is one that has failed; who waits for the event is told.
     ///
     /// # Errors
     /// `CqInError` (EIO) for a CQ in error: nothing will come.

@@ -52,6 +52,8 @@ pub(crate) struct Control {
     doubt: AtomicBool,
     /// The device has failed: no command is sent any more.
     failed: Mutex<Option<Failure>>,
+    /// The same, for those who ring doorbells and take no lock.
+    lost: AtomicBool,
 }
 
 impl Control {
@@ -70,6 +72,7 @@ impl Control {
             closed: AtomicBool::new(false),
             doubt: AtomicBool::new(false),
             failed: Mutex::new(None),
+            lost: AtomicBool::new(false),
         }
     }
 
@@ -102,11 +105,17 @@ impl Control {
         *self.failed.lock()
     }
 
+    /// Whether the device counts as failed: nothing is told to it then. Takes no lock.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
     /// From now on the device counts as failed; the first reason stands.
     pub(crate) fn fail(&self, why: Failure) {
         let mut failed = self.failed.lock();
         if failed.is_none() {
             *failed = Some(why);
+            self.lost.store(true, Ordering::Release);
             self.events.on_failure(why);
         }
     }
@@ -257,7 +266,7 @@ impl Control {
 
     /// Takes the events that are there, and does nothing else.
     pub(crate) fn take_events(&self) {
-        self.eqs.drain(self.failure().is_none(), |entry| self.on_event(entry));
+        self.eqs.drain(!self.is_lost(), |entry| self.on_event(entry));
     }
 
     /// Takes the events that have come and, unless this is for a page command, serves page requests until `deadline`.

@@ -278,8 +278,21 @@ impl DeviceInner {
         self.made.uar
     }
 
-    /// Writes a 64-bit doorbell, in the order of the bus, at `offset` of the UAR page.
+    /// Fails if the device was found to have failed. Does not look, and takes no lock while it has not.
+    ///
+    /// # Errors
+    /// `Failed`.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let why = if self.control.is_lost() { self.control.failure() } else { None };
+        why.map_or(Ok(()), |why| Err(Error::Failed { why, command: None, sent: false }))
+    }
+
+    /// Writes a 64-bit doorbell, in the order of the bus, at `offset` of the UAR page. A device that has failed may be somebody
+    /// else's by now: it is not told anything.
     pub(crate) fn ring_uar64(&self, offset: usize, value: u64) {
+        if self.control.is_lost() {
+            return;
+        }
         self.control.port.bar().write64(self.made.uar as usize * mlx5_hw::uar::PAGE_SIZE + offset, value);
     }
 

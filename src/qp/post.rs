@@ -22,7 +22,8 @@ use crate::flags::SendFlags;
 pub struct PostError {
     /// Index of the request in the list.
     pub index: usize,
-    /// Why: `NoMemory` (ENOMEM) when the queue is full, `Invalid` (EINVAL) for the request or the state.
+    /// Why: `NoMemory` (ENOMEM) when the queue is full, `Invalid` (EINVAL) for the request or the state, `Failed` for a device
+    /// that has.
     pub error: Error,
 }
 
@@ -74,7 +75,13 @@ impl Qp {
     /// devices: such a request is posted, and its completion tells. With data in completions
     /// ([`ALLOW_SCATTER_TO_CQE`](crate::dv::QpCreateFlags::ALLOW_SCATTER_TO_CQE)) an answer that may lie in its completion has to ask
     /// for that one, or is `Invalid`; elsewhere it would be lost.
+    ///
+    /// A device that was found to have failed takes nothing more: `Failed` for the first request, as Linux's mlx5_ib refuses
+    /// it. Posting does not look for that; waiting, commands and [`Device::health`](crate::Device::health) do.
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        if !wrs.is_empty() {
+            self.dev().check().map_err(|error| PostError { index: 0, error })?;
+        }
         let mut last = None;
         let (posted, result) = each(wrs, |wr| {
             last = Some(self.write_send(wr)?);

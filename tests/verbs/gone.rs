@@ -9,7 +9,8 @@ use mlx5::hw::cmd::Opcode;
 use mlx5::hw::init_segment::{InitSegment, NicInterface};
 use mlx5::hw::platform::{Bar, Platform};
 use mlx5::{
-    AccessFlags, AsyncEvent, CompChannel, Device, DeviceConfig, Error, Failure, Health, Mr, QpAttr, QpAttrMask, QpState,
+    AccessFlags, AsyncEvent, CompChannel, Device, DeviceConfig, Error, Failure, Health, Mr, PostError, QpAttr,
+    QpAttrMask, QpState, RecvWr, SendFlags, SendWr,
 };
 use mlx5_model::{Effect, Fault, Match, Model, ModelConfig};
 
@@ -331,6 +332,40 @@ fn events_of_a_function_that_was_reset_are_taken_without_a_doorbell() {
     drop(dev);
 }
 
+/// Whether a request is refused, because of this failure.
+fn refuses_requests(p: &mut Pair, why: Failure) -> bool {
+    let error = p.qp[0].post_send(&[SendWr::default()]).unwrap_err();
+    error == PostError { index: 0, error: Error::Failed { why, command: None, sent: false } }
+}
+
+/// Linux's mlx5_ib refuses requests to a device in error (`mlx5_ib_post_send`); and somebody else may have the function by now.
+#[test]
+fn a_lost_function_takes_no_request_and_hears_no_doorbell() {
+    for (loss, why) in LOSSES {
+        let mut w = world();
+        let receive = [RecvWr { wr_id: 2, sg_list: &[w.pair.sge(1, 0, 64)] }];
+        w.pair.qp[1].post_recv(&receive).unwrap();
+        let (inline_data, send_flags) = (b"before", SendFlags::SIGNALED | SendFlags::INLINE);
+        w.pair.qp[0].post_send(&[SendWr { inline_data, send_flags, ..Default::default() }]).unwrap();
+        loss.happens(&w.pair.port.model);
+        w.pair.dev.health();
+        let rung = |w: &World| (w.pair.port.doorbells.load(Relaxed), w.pair.port.writes32.load(Relaxed));
+        let before = rung(&w);
+        assert!(refuses_requests(&mut w.pair, why));
+        assert_eq!(w.pair.qp[0].post_send(&[]), Ok(()));
+        w.pair.qp[1].post_recv(&receive).unwrap();
+        let Pair { cq, dev, .. } = &mut w.pair;
+        for cq in cq {
+            cq.req_notify(false).unwrap();
+            let mut wcs = [Default::default(); 2];
+            assert_eq!(cq.poll_cq(&mut wcs), Ok(1), "{loss:?}: what has come is there");
+        }
+        dev.service();
+        assert_eq!((rung(&w), w.pair.port.model.violations()), (before, vec![]), "{loss:?}");
+        end(w, "a request", loss);
+    }
+}
+
 /// Firmware whose heartbeat has stopped may still come back, and queues work without it: that alone is no failure. A command
 /// without an answer is, and then nothing waits any more.
 #[test]
@@ -344,8 +379,12 @@ fn a_firmware_without_heartbeat_that_does_not_answer_has_failed() {
         assert!(matches!(p.dev.alloc_pd(), Err(Error::Timeout { .. })));
         let failed = stuck.then_some(Failure::Silent);
         assert_eq!(p.dev.failure(), failed);
-        // What lies in the queues works on.
-        p.send(1, 64, mlx5::SendFlags::empty());
+        // The queues work on, unless the device counts as failed.
+        if stuck {
+            assert!(refuses_requests(&mut p, Failure::Silent));
+        } else {
+            p.send(1, 64, SendFlags::empty());
+        }
         let begun = p.dev.now();
         assert_eq!(p.dev.alloc_pd().map(drop).is_err(), stuck);
         let Pair { port, dev, pd, cq, qp, buf } = p;
