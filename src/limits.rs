@@ -75,14 +75,14 @@ impl Limits {
             } else {
                 gid_table(caps.gid_table_size())
             },
-            no_loopback: no_loopback(caps, roce),
+            no_loopback: no_loopback(caps, roce.filter(|_| ethernet)),
             ports: caps.num_ports().max(1),
         }
     }
 }
 
-/// What a port lacks for connections that are forced back to it. Opening the device has turned RoCE on where there is any; an
-/// InfiniBand port has none.
+/// What a port lacks for connections that are forced back to it. Opening the device has turned RoCE on where there is any; on
+/// an InfiniBand port it is off, whatever the capabilities say of it.
 fn no_loopback(caps: &CmdHcaCap, roce: Option<&RoceCap>) -> Option<&'static str> {
     match roce {
         Some(roce) if roce.fl_rc_qp_when_roce_enabled() => None,
@@ -205,7 +205,7 @@ pub struct PortAttr {
     pub max_msg_sz: u32,
     /// Number of entries in the GID table.
     pub gid_tbl_len: u32,
-    /// Number of entries in the P_Key table.
+    /// Number of entries in the P_Key table; 1 on Ethernet, as Linux says.
     pub pkey_tbl_len: u16,
     /// LID of an InfiniBand port; 0 or 0xffff while the subnet manager has given none; 0 on Ethernet.
     pub lid: u16,
@@ -274,7 +274,7 @@ impl Device {
             ethernet_mtu: info.mtu,
             max_msg_sz: power(limits.log_max_msg),
             gid_tbl_len: limits.gids,
-            pkey_tbl_len: pkey_table(self.caps().general.pkey_table_size()),
+            pkey_tbl_len: if limits.ethernet { 1 } else { pkey_table(self.caps().general.pkey_table_size()) },
             lid: context.lid() as u16,
             lmc: context.lmc() as u8,
             sm_lid: context.sm_lid() as u16,
@@ -321,7 +321,10 @@ mod tests {
     /// page of RoCE, what counts without is in the general one.
     #[test]
     fn forced_loopback_is_a_capability_with_and_without_roce() {
-        let general = |off| CmdHcaCap::new().with_fl_rc_qp_when_roce_disabled(off);
+        let ethernet = CmdHcaCap::new().with_port_type(1);
+        let general = |off| ethernet.with_fl_rc_qp_when_roce_disabled(off);
+        // Its RoCE stays off, though it may have a page for it.
+        let infiniband = |off| general(off).with_port_type(0);
         let roce =
             |off, on| Some(RoceCap::new().with_fl_rc_qp_when_roce_disabled(off).with_fl_rc_qp_when_roce_enabled(on));
         for (general, roce, missing) in [
@@ -329,6 +332,8 @@ mod tests {
             (general(true), roce(true, false), Some("fl_rc_qp_when_roce_enabled")),
             (general(true), None, None),
             (general(false), None, Some("fl_rc_qp_when_roce_disabled")),
+            (infiniband(false), roce(false, true), Some("fl_rc_qp_when_roce_disabled")),
+            (infiniband(true), roce(false, false), None),
         ] {
             let what = Limits::from_caps(&general, None, roce.as_ref()).no_loopback;
             let named = |name| what.is_some_and(|what| what.contains(name));

@@ -384,10 +384,12 @@ mod tests {
     fn a_path_that_is_forced_back_has_no_address() {
         let grh = Some(crate::ah::GlobalRoute { dgid: [7; 16], flow_label: 5, hop_limit: 9, ..Default::default() });
         let (dlid, dmac, force_loopback) = (0x77, [2; 6], true);
-        let ah_attr = crate::ah::AhAttr { grh, dlid, dmac, static_rate: 3, force_loopback, ..Default::default() };
+        let ah_attr =
+            crate::ah::AhAttr { grh, dlid, dmac, static_rate: 3, sl: 6, force_loopback, ..Default::default() };
         let attr = QpAttr { ah_attr, port_num: 1, pkey_index: 4, dest_qp_num: 9, ..QpAttr::default() };
         for ethernet in [true, false] {
             let ads = Ads::new().with_fl(true).with_pkey_index(4).with_vhca_port_num(1);
+            let ads = if ethernet { ads.with_eth_prio(6) } else { ads.with_sl(6) };
             assert_eq!(path(&attr, 8, ethernet), ads);
         }
     }

@@ -358,6 +358,7 @@ fn gids_and_ports_beyond_the_tables_are_einval() {
     let gid =
         mlx5::Gid { gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 9, 9, 2], mac: dev.info().mac, vlan: None };
     assert_eq!(errno(dev.set_gid(attr.gid_tbl_len as u16, Some(&gid))), Some(EINVAL));
+    assert_eq!(attr.pkey_tbl_len, 1, "as Linux's mlx5_query_port_roce says");
     assert_eq!(errno(dev.set_gid(1, Some(&mlx5::Gid { vlan: Some(4096), ..gid }))), Some(EINVAL));
     dev.set_gid(1, Some(&gid)).unwrap();
     dev.set_gid(1, None).unwrap();
