@@ -63,6 +63,10 @@ class Steps(unittest.TestCase):
         more = "@@step third\r\n\r\n@@end 0 5.00 6.00\r\n@@done\r\n"
         self.assertEqual(self.failed(SERIAL.replace("@@done\r\n", more)), ["scene: boot and end"])
 
+    def test_a_step_that_ran_twice_is_seen(self) -> None:
+        begin, end = SERIAL.index("@@step second"), SERIAL.index("@@done")
+        self.assertEqual(self.failed(SERIAL[:end] + SERIAL[begin:]), ["scene: boot and end"])
+
     def test_modules_that_do_not_load_are_seen(self) -> None:
         more = "@@failed insmod vfio\r\n@@done\r\n"
         self.assertEqual(self.failed(SERIAL.replace("@@done\r\n", more)), ["scene: boot and end"])

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ INTEL = Iommu("intel", ["-device", "intel-iommu,intremap=on,caching-mode=on"], "
 VIRTIO = Iommu("virtio", ["-device", "virtio-iommu-pci"], "", ["virtio_pci", "virtio_iommu"])
 NONE = Iommu("none", [], "", [])
 VFIO = ["vfio_iommu_type1", "vfio_pci"]
+# Seconds in which a guest has run its script, also where others keep the processors busy. Alone it takes a fifth.
+PATIENCE = 400
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ def run_faults(result: GuestRun) -> list[str]:
 
 def step_rows(job: str, scene: str, result: GuestRun, expected: dict[str, Expect]) -> list[Row]:
     """A row for each step that is expected, and one for the boot, whose time is what the steps did not take."""
-    found = {step.name: step for step in steps(result.serial)}
+    every = steps(result.serial)
+    found = {step.name: step for step in every}
     rows = []
     for name, wanted in expected.items():
         step = found.get(name)
@@ -115,5 +119,6 @@ def step_rows(job: str, scene: str, result: GuestRun, expected: dict[str, Expect
         rows.append(Row(job, f"{scene}: {name}", faults, step.seconds if step else 0))
     faults = run_faults(result)
     faults += [f"nobody expected step {name}" for name in found if name not in expected]
+    faults += [f"step {name} ran {times} times" for name, times in Counter(s.name for s in every).items() if times > 1]
     rest = result.seconds - sum(step.seconds for step in found.values())
     return [Row(job, f"{scene}: boot and end", faults, rest), *rows]
