@@ -7,6 +7,16 @@ edu=$(functions 0x1234)
 echo "@@functions $*"
 node() { echo "/dev/vfio/$(group "$1")"; }
 pingpong() { mlx5 pingpong "$1" --iters 16; }
+few_files() { (ulimit -n 10 && pingpong "$own"); }
+
+# The node of a bound function's group is not there, as in a container.
+no_node() {
+    mv "$(node "$own")" /dev/vfio/elsewhere
+    pingpong "$own"
+    no_node_code=$?
+    mv /dev/vfio/elsewhere "$(node "$own")"
+    return $no_node_code
+}
 
 step "no such function" pingpong 0000:7f:00.0
 step "no address" pingpong 7f:00
@@ -26,6 +36,8 @@ step "a foreign device: pingpong" pingpong "$edu"
 
 step "too few vectors" mlx5 pingpong "$own" --vectors 64
 step "as many vectors as there are" mlx5 pingpong "$own" --vectors 32 --events --iters 16
+step "too few files" few_files
+step "no node" no_node
 
 sleep 1000 3<> "$(node "$own")" &
 holder=$!
