@@ -87,3 +87,4 @@ for calls in $RESETS; do
     number=$((number + 1))
 done
 step "traces after" traces
+ask "look at the models"

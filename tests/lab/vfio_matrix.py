@@ -10,7 +10,7 @@ import judge
 import vfio_guest
 from kernels import Kernel
 from lab import Lab, Row
-from vfio_guest import INTEL, VIRTIO, Expect, Iommu
+from vfio_guest import INTEL, PATIENCE, VIRTIO, Expect, Iommu
 
 FORMATS = ["hash", "csum", "csum-stridx", "ftag-stridx", "l34h-stridx"]
 LAYOUTS = ["basic", "enhanced"]
@@ -42,6 +42,8 @@ def expected(forms: list[str], iommu: Iommu) -> dict[str, Expect]:
         "list, not bound": Expect(says=[rf"{BDF}.* 15b3:1018 ", rf"^  {BDF}  .*`mlx5 bind {BDF}`"]),
         "bind": Expect(says=[rf"^{BDF}: from no driver to vfio-pci, IOMMU group \d+, /dev/vfio/\d+$"]),
         "list, bound": Expect(says=[rf"{BDF} .* vfio-pci .* yes$"], not_says=["Missing"]),
+        # That these differ here is what makes "as before" worth something.
+        "whose it is, bound": Expect(1, [r"^-none$", r"^\+vfio-pci$", r"^\+/run/mlx5/"], not_says=["as before"]),
         "info": Expect(says=["firmware +16.35", "psid"], not_says=ADDRESSES),
         "selftest, 4 KiB pages": Expect(says=[SELFTEST]),
         "pingpong, 4 KiB pages": Expect(says=passed),
@@ -57,6 +59,7 @@ def expected(forms: list[str], iommu: Iommu) -> dict[str, Expect]:
         "nothing left, huge pages": Expect(says=["^nothing left$"]),
         "unbind": Expect(says=[rf"^{BDF}: from VFIO to no driver"]),
         "list, given back": Expect(says=["`mlx5 bind"]),
+        "whose it is, given back": Expect(says=["^as before$"]),
         "kernel log": Expect(says=["VFIO"], not_says=KERNEL_TROUBLE),
     }
 
@@ -79,7 +82,7 @@ def scene(lab: Lab, programs: dict[str, Path], kernel: Kernel, iommu: Iommu, for
         with vfio_guest.boot(
             lab, log, kernel, "vfio_matrix.sh", devices, programs, iommu, settings=settings
         ) as running:
-            running.wait_mark("look at the model", 200)
+            running.wait_mark("look at the model", PATIENCE)
             unbound = served.report()
             running.say("done")
             result = running.finish()

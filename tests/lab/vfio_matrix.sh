@@ -58,6 +58,20 @@ left() {
     diff /tmp/before /tmp/after && echo "nothing left"
 }
 
+# Whose function it is, and what is remembered of whose it was.
+owner() {
+    driver "$function"
+    cat "$pci/$function/driver_override"
+    find /run/mlx5 -type f 2> /dev/null
+}
+
+# Whether unbinding took back all that binding did.
+owner_again() {
+    owner > /tmp/owner-now
+    diff /tmp/owner /tmp/owner-now && echo "as before"
+}
+
+owner > /tmp/owner
 step "VFIO loads" load_modules vfio_pci
 step "list, not bound" mlx5 list
 step "bind" mlx5 bind "$function"
@@ -65,6 +79,7 @@ step "bind" mlx5 bind "$function"
 load_vfio
 traces > /tmp/before
 step "list, bound" mlx5 list
+step "whose it is, bound" owner_again
 step "info" mlx5 info "$function"
 step "selftest, 4 KiB pages" mlx5 selftest "$function"
 step "pingpong, 4 KiB pages" mlx5 pingpong "$function" --iters 500 --size 4096
@@ -79,5 +94,6 @@ step "in the middle, ended by a signal" in_the_middle
 step "nothing left, huge pages" left
 step "unbind" mlx5 unbind "$function"
 step "list, given back" mlx5 list
+step "whose it is, given back" owner_again
 step "kernel log" dmesg -r
 ask "look at the model"
