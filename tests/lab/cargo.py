@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import processes
@@ -25,12 +26,13 @@ def build(project: Path, args: list[str], instead: str, env: dict[str, str] | No
     return [Path(path) for path in built if path]
 
 
-def static(project: Path, packages: list[str]) -> dict[str, Path]:
+def static(project: Path, packages: list[str], say: Callable[[str], None]) -> dict[str, Path]:
     """The programs of these packages by name, for guests that have no libraries: those in MLX5_LAB_STATIC, or built."""
     named = os.environ.get("MLX5_LAB_STATIC")
     if named:
         found = [path for path in Path(named).iterdir() if path.is_file() and os.access(path, os.X_OK)]
     else:
+        say(f"building static programs of {', '.join(packages)}")
         which = [word for package in packages for word in ("-p", package)]
         instead = ", or set MLX5_LAB_STATIC to a folder of static programs"
         found = build(project, ["--target", TARGET, "--bins", *which], instead, {"RUSTFLAGS": STATIC})

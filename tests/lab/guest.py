@@ -90,8 +90,8 @@ class Running:
     def lose(self, served: Model) -> None:
         """Kills a model with SIGKILL: to the guest the function is gone from its bus, from one moment to the next.
 
-        QEMU (11.1) aborts (`error_setv: Assertion`) when the model goes with a message unread, so it stands still until the
-        model has read what there is.
+        QEMU (11.1) aborts (`error_setv: Assertion`) when the model goes with a message unread, so it stands still until
+        the model has read what there is.
         """
         os.kill(self._process.pid, signal.SIGSTOP)
         time.sleep(STANDS_STILL)

@@ -9,6 +9,7 @@ import judge
 from kernels import Kernel
 from lab import HERE, PROJECT, Lab, Row
 from model import ModelRun
+from vfio_guest import INTEL
 
 DEVICES = {"VF": "1018", "PF": "1017"}
 RECORDED = PROJECT / "tests" / "data" / "linux-core-only.log"
@@ -39,8 +40,6 @@ SLOW_HOST = judge.Allowed(
 )
 ALLOWED = {"VF": [NO_ETHERNET, SLOW_HOST], "PF": [NO_ETHERNET, SLOW_HOST, NO_VENDOR_SPECIFIC]}
 
-IOMMU = ["-device", "intel-iommu,intremap=on,caching-mode=on"]
-
 
 def run(lab: Lab) -> list[Row]:
     """A row for each kernel and device id, one behind an IOMMU, and one that shows that a failure is noticed."""
@@ -61,8 +60,8 @@ def play(
     """Boots a guest with the function and runs core.sh in it."""
     initrd = lab.initrd(kernel, (HERE / "core.sh").read_text(encoding="utf-8"), ["mlx5_core"])
     with lab.serve(name, "--profile", "core", "--device-id", DEVICES[device], *faults) as served:
-        system = guest.linux(kernel.image(), initrd, "intel_iommu=on" if iommu else "")
-        result = lab.guest(name, [*(IOMMU if iommu else []), *system, *guest.function_devices(served.socket)])
+        system = guest.linux(kernel.image(), initrd, INTEL.append if iommu else "")
+        result = lab.guest(name, [*(INTEL.args if iommu else []), *system, *guest.function_devices(served.socket)])
         return result, served.finish()
 
 

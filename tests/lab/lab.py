@@ -86,8 +86,7 @@ class Lab:
 
     def static(self, *packages: str) -> dict[str, Path]:
         """The programs of these packages, by name, built for guests without libraries."""
-        self.say(f"building static programs of {', '.join(packages)}")
-        return cargo.static(PROJECT, list(packages))
+        return cargo.static(PROJECT, list(packages), self.say)
 
     def rows(self, job: str, combinations: dict[str, Callable[[], list[str]]]) -> list[Row]:
         """Runs each combination, as many at once as there are processors. Each returns its faults."""

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +66,6 @@ class Model:
         self._process.send_signal(signal.SIGUSR1)
         if not processes.wait_for_path(self._report, self._process, seconds):
             raise LabError(f"mlx5-model wrote no report; see {self._log}")
-        # It is written in one go, but not at the moment at which the file is made.
-        time.sleep(0.1)
         return read(self._report)
 
     def kill(self) -> None:

@@ -9,7 +9,7 @@ import guest
 import judge
 import vfio_guest
 from lab import Lab, Row
-from vfio_guest import Expect
+from vfio_guest import PATIENCE, Expect
 
 LINKS = r"^  (link_layer|port) +"
 PASSED = r"^Result: passed \(\d+ pass, 0 fail, {} not offered, 0 not run\)"
@@ -54,6 +54,6 @@ def ports(lab: Lab, programs: dict[str, Path]) -> list[Row]:
         running = stack.enter_context(
             vfio_guest.boot(lab, "vfio-ports", kernel, "vfio_ports.sh", devices, programs)
         )
-        rows = vfio_guest.step_rows("vfio", "ports", running.finish(200), EXPECTED)
+        rows = vfio_guest.step_rows("vfio", "ports", running.finish(PATIENCE), EXPECTED)
         faults = [f"{args}: {f}" for args, m in zip(FUNCTIONS, models) for f in judge.report_faults(m.finish())]
     return [*rows, Row("vfio", "ports: the models' reports", faults, 0)]

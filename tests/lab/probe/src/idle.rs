@@ -10,7 +10,8 @@ use crate::pair::Pair;
 use crate::target::Target;
 use crate::{Result, say};
 
-/// One thread waits for a completion, one for an event of another channel, one for an asynchronous event; nothing comes.
+/// One thread waits for a completion, one for an event of another channel, one for an asynchronous event: nothing
+/// comes.
 pub fn run(target: &Target, seconds: u64) -> Result<()> {
     let device = target.device()?;
     let mut pair = Pair::new(&device, [0, 0])?;

@@ -40,7 +40,7 @@ pub enum Call {
     GetEvent,
     /// Waiting for an asynchronous event
     AsyncEvent,
-    /// Waiting for all of these at once, on threads: completion, two events on one vector, asynchronous event, command: QUERY_QP
+    /// All of these at once, on threads: completion, two events on one vector, asynchronous event, command: QUERY_QP
     All,
     /// Messages, asleep until each completes
     Traffic,
@@ -105,7 +105,8 @@ pub fn reset(target: &Target, call: Call) -> Result<()> {
     Ok(())
 }
 
-/// Makes the call, strikes the device when it blocks, and tells how it ended; then what later calls say and how long they take.
+/// Makes the call, strikes the device when it blocks, and tells how it ended; then what later calls say and how long
+/// they take.
 fn during(name: &str, target: &Target, call: Call, strike: impl Fn() + Send) -> Result<()> {
     if let Some(command) = call.stalled() {
         target.stall(command)?;

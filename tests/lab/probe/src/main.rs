@@ -1,7 +1,7 @@
 //! What the lab's guests measure of the driver on VFIO, beyond what the `mlx5` tool shows.
 //!
-//! Each result is a line `@@probe NAME key=value ...` for the lab, which judges it. A device is the address of a function that is
-//! bound to vfio-pci, or `model`: the software function in this process, on which the crate's own tests run.
+//! Each result is a line `@@probe NAME key=value ...` for the lab, which judges it. A device is the address of a function
+//! that is bound to vfio-pci, or `model`: the software function in this process, on which the crate's own tests run.
 
 mod accounts;
 mod fork;

@@ -16,7 +16,8 @@ const NOWHERE: u64 = 1 << 38;
 /// Where in a page the program's memory begins; nothing asks for it to be aligned.
 const ODD: usize = 1237;
 
-/// Registers two buffers of the program's, lets the device write one to the other and read it back, and gives them back.
+/// Registers two buffers of the program's, lets the device write one to the other and read it back, and gives them
+/// back.
 pub fn registered(target: &Target, bytes: usize) -> Result<()> {
     let device = target.device()?;
     let mut pair = Pair::new(&device, [0, 0])?;

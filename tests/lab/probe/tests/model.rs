@@ -56,8 +56,8 @@ fn memory_of_the_program_is_written_and_read_by_the_device() {
     assert!(lines[0].starts_with("memory device=model bytes=70001 "), "{lines:?}");
 }
 
-/// A key's page that the IOMMU does not let through is an error of the end that uses it: local protection on both, and a remote
-/// operation for who sent to it. The queue pairs made afterwards work.
+/// A key's page that the IOMMU does not let through is an error of the end that uses it: local protection on both, and a
+/// remote operation for who sent to it. The queue pairs made afterwards work.
 #[test]
 fn requests_to_where_nothing_is_mapped_fail_at_the_end_that_made_them() {
     let wanted = [
@@ -99,7 +99,7 @@ fn tells(line: &str, errors: &[&str], text: &str) -> bool {
     errors.iter().any(|error| line.contains(&format!(" error={error} errno=19 text={text}")))
 }
 
-/// Each call, on a device to which `what` happens (`gone`, `reset`), ends with one of `errors`, and so does the next one.
+/// Each call, on a device to which `what` happens (`gone`, `reset`), ends with one of `errors`; so does the next one.
 fn each_call_ends(what: &str, errors: &[&str]) {
     for (call, before) in CALLS {
         let lines = sound(&[what, call, "model"]);
