@@ -69,6 +69,7 @@ OBSTACLES = {
     "group: viable": WORKS,
     "unbind: to the driver before": Expect(says=[f"^{MATE_1}: from VFIO to mlx5_core$"]),
     "unbind: done already": Expect(says=[f"VFIO does not have {MATE_1}: mlx5_core holds it"]),
+    "gone: bind": Expect(),
     "gone: list": Expect(says=[f"{GONE} does not answer.*all ones"]),
     "gone: pingpong": refused(f"{GONE} does not answer, it reads as all ones"),
     "gone: the others work": WORKS,

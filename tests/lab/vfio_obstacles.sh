@@ -78,7 +78,7 @@ step "group: viable" pingpong "$mate_0"
 step "unbind: to the driver before" mlx5 unbind "$mate_1"
 step "unbind: done already" mlx5 unbind "$mate_1"
 
-mlx5 bind "$gone" > /dev/null
+step "gone: bind" mlx5 bind "$gone"
 ask "kill the model"
 step "gone: list" mlx5 list
 step "gone: pingpong" pingpong "$gone"
