@@ -53,7 +53,7 @@ pub(crate) fn unbind(args: &UnbindArgs, json: bool, out: &mut dyn Write) -> Resu
     each(&args.functions, step, json, out)
 }
 
-/// Does one after the other and prints each; the first that fails ends it.
+/// Does one after the other and prints each; the first that fails ends it, and is the last one in JSON.
 fn each(
     functions: &[Bdf],
     step: impl Fn(Bdf) -> Result<(Value, String), Obstacle>,
@@ -71,7 +71,9 @@ fn each(
                 }
             }
             Err(obstacle) => {
-                failed = Err(Failure::Job(obstacle.to_string()));
+                let why = obstacle.to_string();
+                objects.push(json!({ "bdf": bdf.to_string(), "kind": obstacle.kind(), "error": why }));
+                failed = Err(Failure::Job(why));
                 break;
             }
         }

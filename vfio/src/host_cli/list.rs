@@ -21,6 +21,9 @@ pub(crate) struct ListArgs {
 /// Prints the mlx5 functions of a machine and what is missing before each can be opened.
 pub(crate) fn list(args: &ListArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let host = &Host::at(&args.root);
+    if !host.path("sys").is_dir() {
+        return Err(Failure::Usage(format!("--root {}: there is no folder `sys` in it", args.root.display())));
+    }
     let functions: Vec<(Function, Option<Obstacle>)> =
         host.functions().into_iter().map(|function| (function.clone(), missing(host, &function))).collect();
     if json {

@@ -83,7 +83,18 @@ fn bind_and_unbind_want_addresses_and_name_what_is_not_there() {
         assert!(run(2, &[command, "eth0"]).1.contains("they look like 0000:03:00.0"));
         let (_, error) = run(1, &[command, "fffe:ff:1f.7"]);
         assert!(error.contains("there is no PCI function fffe:ff:1f.7: `mlx5 list`"), "{error}");
-        let (output, _) = run(1, &[command, "fffe:ff:1f.7", "--json"]);
-        assert_eq!(serde_json::from_str::<Value>(&output).unwrap(), json!([]));
+        // The first that fails ends it.
+        let (output, _) = run(1, &[command, "fffe:ff:1f.7", "fffe:ff:1f.6", "--json"]);
+        let told: Value = serde_json::from_str(&output).unwrap();
+        let right = json!([{ "bdf": "fffe:ff:1f.7", "kind": "no-such-function", "error": told[0]["error"] }]);
+        assert_eq!(told, right);
+        assert!(error.contains(told[0]["error"].as_str().unwrap()), "{told} {error}");
     }
+}
+
+#[test]
+fn a_folder_that_is_no_machine_is_not_taken_for_one_without_cards() {
+    let empty = tempfile::tempdir().unwrap();
+    let (stdout, stderr) = run(2, &["list", "--root", empty.path().to_str().unwrap()]);
+    assert!(stdout.is_empty() && stderr.contains("there is no folder `sys` in it"), "{stdout}{stderr}");
 }
