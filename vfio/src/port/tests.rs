@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::arena::Arena;
 use super::domain::{Domain, Iommu};
+use super::function::Memory;
 use super::iova::IovaSpace;
 use super::memory::HUGE;
 use super::user_memory::UserMemory;
@@ -25,6 +26,8 @@ struct Kernel {
     /// Answers to the next maps, the last one first.
     map_answers: Vec<Result<(), Errno>>,
     refuse_unmap: Option<Errno>,
+    /// The map that it does not end.
+    keeps: Option<u64>,
 }
 
 impl Kernel {
@@ -64,6 +67,9 @@ impl Iommu for Fake {
     fn unmap(&self, iova: u64, len: usize) -> Result<(), Errno> {
         let mut kernel = self.kernel();
         kernel.refuse_unmap.map_or(Ok(()), Err)?;
+        if kernel.keeps == Some(iova) {
+            return Err(Errno::IO);
+        }
         assert_eq!(kernel.maps.remove(&iova).map(|(_, size)| size), Some(len), "not what was mapped at {iova:#x}");
         Ok(())
     }
@@ -251,4 +257,25 @@ fn the_callers_memory_is_mapped_in_whole_pages_and_unmapped_exactly() {
     }
     // SAFETY: as above.
     assert_eq!(unsafe { user.map(&mut domain, page, 0) }, Err((0, Errno::INVAL)));
+}
+
+/// A function that does not answer counts as reset once nothing is mapped for it, and not before.
+#[test]
+fn a_function_is_cut_off_only_when_the_kernel_has_ended_every_map() {
+    for kept in 0..3 {
+        let fake = Fake::default();
+        let (domain, arena, user) = (fake.domain(), Arena::new(false), UserMemory::default());
+        let mut memory = Memory { domain, arena, user, cut_off: false };
+        let own = vec![0u8; PAGE];
+        let pieces = [(); 2].map(|()| memory.arena.alloc(&mut memory.domain, HUGE, 64).unwrap());
+        // SAFETY: the fake maps nothing, so nobody reaches it.
+        let lent = unsafe { memory.user.map(&mut memory.domain, NonNull::from(&own[0]), PAGE) }.unwrap();
+        let iovas = [pieces[0].iova(), pieces[1].iova(), lent - lent % PAGE as u64];
+        fake.kernel().keeps = Some(iovas[kept]);
+        assert_eq!((memory.cut_off(), memory.cut_off), (Err(Errno::IO), true), "map {kept} is left");
+        assert_eq!(fake.kernel().maps.keys().copied().collect::<Vec<_>>(), [iovas[kept]], "the rest has gone");
+        fake.kernel().keeps = None;
+        assert_eq!((memory.cut_off(), memory.domain.mapped()), (Ok(()), (0, 0)));
+        assert!(fake.kernel().maps.is_empty() && memory.cut_off() == Ok(()), "once is enough");
+    }
 }

@@ -160,5 +160,8 @@ fn a_group_that_this_process_itself_has_open_is_told_so() {
     let holders = vec![Process { pid: std::process::id(), name: "app".into(), own: true }];
     assert_eq!(busy, Obstacle::Busy { bdf: bdf(CARD), group: 12, holders });
     let text = busy.to_string();
-    assert!(text.contains("in use, this process (pid ") && text.contains("close its other function first"), "{text}");
+    assert!(
+        text.contains("in use, this process (pid ") && text.contains("close what it has of the group first"),
+        "{text}"
+    );
 }

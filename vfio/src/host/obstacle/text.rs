@@ -114,7 +114,7 @@ impl Obstacle {
                 format!("`fuser -v /dev/vfio/{group}` as root names it; end it")
             }
             Self::Busy { holders, .. } if holders.iter().any(|process| process.own) => {
-                "close its other function first: a group is open once, and for one function at a time".into()
+                "close what it has of the group first, which takes a minute where a function does not answer".into()
             }
             Self::Busy { .. } => "end it: a group is open to one program, and for one function at a time".into(),
             Self::NoNode { .. } => "wait for udev (`udevadm settle`); a container needs the file passed in".into(),
