@@ -50,6 +50,16 @@ class Extra:
     reason: str
 
 
+@dataclass(frozen=True)
+class Completions:
+    """Completions that a function wrote."""
+
+    written: int
+    compressed: int
+    inlined: int
+    """Those with the message's data in them."""
+
+
 def dmesg(serial: str) -> list[str] | None:
     """The kernel's log between the marks, a line each as `<level>[time] text`; None when there is none."""
     found = re.search(r"^@@dmesg-begin\r?\n(.*?)^@@dmesg-end", serial, re.S | re.M)
@@ -137,6 +147,12 @@ def report_faults(served: ModelRun) -> list[str]:
         if not re.search(rf"^{what} +{clean}$", served.report, re.M):
             faults.append(f"the report does not say '{what} {clean}': {' | '.join(served.report.splitlines())}")
     return faults
+
+
+def completions(report: str) -> Completions:
+    """How many completions the function has written so far; none when the report does not tell."""
+    found = re.search(r"^completions (\d+) \((\d+) compressed, (\d+) with data in them\)$", report, re.M)
+    return Completions(*map(int, found.groups())) if found else Completions(0, 0, 0)
 
 
 def held_faults(report: str) -> list[str]:

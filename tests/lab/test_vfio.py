@@ -3,6 +3,7 @@
 import unittest
 from pathlib import Path
 
+import judge
 import vfio_guest
 import vfio_matrix
 from guest import GuestRun
@@ -90,6 +91,35 @@ class Pages(unittest.TestCase):
         for report in ("", self.NONE, self.NONE + self.SMALL, self.HUGE):
             with self.subTest(report=report):
                 self.assertEqual(len(vfio_matrix.page_faults(report, INTEL)), 1)
+
+
+class Forms(unittest.TestCase):
+    """judge.completions, vfio_matrix.form_faults"""
+
+    REPORTS = {
+        "plain": "commands    9\ncompletions 192 (40 compressed, 7 with data in them)\nviolations  0\n",
+        "data-inside": "completions 384 (40 compressed, 103 with data in them)\n",
+        "csum=basic": "completions 576 (230 compressed, 103 with data in them)\n",
+        "hash=enhanced": "completions 768 (400 compressed, 103 with data in them)\n",
+    }
+
+    def faults(self, reports: dict[str, str]) -> list[str]:
+        """What is wrong with these reports, by the form before each."""
+        return vfio_matrix.form_faults({form: judge.completions(report) for form, report in reports.items()})
+
+    def test_completions_in_every_form_pass(self) -> None:
+        self.assertEqual(self.faults(self.REPORTS), [])
+
+    def test_a_form_in_which_no_completion_came_is_seen(self) -> None:
+        lost = {"data-inside": "103 with", "csum=basic": "230 compressed", "hash=enhanced": "400 compressed"}
+        before = {"data-inside": "7 with", "csum=basic": "40 compressed", "hash=enhanced": "230 compressed"}
+        for form, number in lost.items():
+            with self.subTest(form=form):
+                doctored = {name: text.replace(number, before[form]) for name, text in self.REPORTS.items()}
+                self.assertIn(f"{form}: of 192 completions none came so", self.faults(doctored))
+
+    def test_a_report_that_does_not_tell_is_seen(self) -> None:
+        self.assertEqual(len(self.faults(dict.fromkeys(self.REPORTS, "violations  0\n"))), 3)
 
 
 if __name__ == "__main__":

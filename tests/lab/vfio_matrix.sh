@@ -17,22 +17,19 @@ with_huge_pages() {
     return $code
 }
 
-# A few round trips over completions in every form, a line each; ends with the number of those that passed.
-pingpong_modes() {
+# pingpong_form OPTION...: a few round trips over completions of each size; ends with the number of sizes that passed.
+pingpong_form() {
     passed=0
     for size in 64 128 "128 --pad"; do
-        for form in "" $FORMS; do
-            mode="--cqe-size $size $(echo "$form" | sed 's/\(.*\)=\(.*\)/--compress \1 --layout \2/')"
-            # shellcheck disable=SC2086
-            if mlx5 pingpong "$function" --iters 32 $mode > /tmp/pingpong 2>&1; then
-                passed=$((passed + 1))
-            else
-                echo "failed: $mode"
-                cat /tmp/pingpong
-            fi
-        done
+        # shellcheck disable=SC2086
+        if mlx5 pingpong "$function" --iters 32 --cqe-size $size "$@" > /tmp/pingpong 2>&1; then
+            passed=$((passed + 1))
+        else
+            echo "failed: $size"
+            cat /tmp/pingpong
+        fi
     done
-    echo "modes passed: $passed"
+    echo "sizes passed: $passed"
 }
 
 # What is there while a program runs; it is ended by a signal and gives everything back.
@@ -84,7 +81,14 @@ step "info" mlx5 info "$function"
 step "selftest, 4 KiB pages" mlx5 selftest "$function"
 step "pingpong, 4 KiB pages" mlx5 pingpong "$function" --iters 500 --size 4096
 step "pingpong by events" mlx5 pingpong "$function" --iters 100 --events --depth 1
-step "pingpong, each form of completions" pingpong_modes
+step "pingpong, plain" pingpong_form
+ask "count plain"
+step "pingpong, data-inside" pingpong_form --size 32 --inline-cqe
+ask "count data-inside"
+for form in $FORMS; do
+    step "pingpong, $form" pingpong_form --compress "${form%=*}" --layout "${form#*=}"
+    ask "count $form"
+done
 step "nothing left, 4 KiB pages" left
 echo 64 > /proc/sys/vm/nr_hugepages
 traces > /tmp/before

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::data::CompletionCounts;
 use crate::held::{Held, Release};
 use crate::model::Model;
 use crate::violation::Violation;
@@ -12,6 +13,8 @@ use crate::violation::Violation;
 pub struct Report {
     /// Commands that the device has taken.
     pub commands: u64,
+    /// Completions that it wrote, in each form, over all resets.
+    pub completions: CompletionCounts,
     /// The rules that were broken.
     pub violations: Vec<Violation>,
     /// Objects that are alive, in words; `None` for none. Not a violation in itself: a reset drops them.
@@ -33,17 +36,19 @@ pub struct Report {
 impl Report {
     /// The report on `model` as it is now.
     pub fn of(model: &Model) -> Self {
-        let (violations, commands) = (model.violations(), model.command_count());
+        let (violations, commands, completions) = (model.violations(), model.command_count(), model.completions());
         let Held { pages, maps, vectors, .. } = model.held();
         let (objects, peak) = (model.objects_alive(), model.peak());
         let (resets, releases) = (model.resets(), model.releases());
-        Self { commands, violations, objects, pages, maps, vectors, peak, resets, releases }
+        Self { commands, completions, violations, objects, pages, maps, vectors, peak, resets, releases }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "commands    {}", self.commands)?;
+        let CompletionCounts { written, compressed, inlined, .. } = self.completions;
+        writeln!(f, "completions {written} ({compressed} compressed, {inlined} with data in them)")?;
         writeln!(f, "violations  {}", self.violations.len())?;
         writeln!(f, "objects     {}", self.objects.as_deref().unwrap_or("none"))?;
         writeln!(f, "pages       {}", self.pages)?;

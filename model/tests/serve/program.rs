@@ -63,6 +63,7 @@ fn it_reports_when_the_client_disconnects() {
     assert_eq!(code, Some(0), "{out}");
     for line in [
         "commands    0",
+        "completions 0 (0 compressed, 0 with data in them)",
         "violations  0",
         "objects     none",
         "pages       0",
