@@ -38,9 +38,9 @@ class Judges(unittest.TestCase):
         self.assertFalse(self.passes(expected, said.replace("@@probe gone done", "")))
         self.assertFalse(self.passes(expected, f"{said}\n@@probe failed the device does not answer"))
         expected = vfio_faults.reset_expected("cq-wait")
-        said = f"{GONE.replace('gone', 'reset')}\n@@probe reset call=cq-wait messages=20"
+        said = f"{GONE.replace('gone', 'reset')}\n@@probe reset call=cq-wait messages=20 interrupts=6"
         self.assertTrue(self.passes(expected, said))
-        self.assertFalse(self.passes(expected, said.replace("messages=20", "")))
+        self.assertFalse(self.passes(expected, said.replace("interrupts=6", "interrupts=0")))
         self.assertFalse(self.passes(expected, f"{said}\n@@probe failed Device or resource busy"))
 
     def test_every_part_of_all_calls_must_have_ended(self) -> None:
