@@ -55,6 +55,15 @@ load_vfio() {
     [ "$IOMMU" != virtio ] || echo Y > /sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts
 }
 
+# Waits until a program listens to a function's interrupts.
+wait_for_interrupts() {
+    tenths=100
+    until grep -q vfio-msix /proc/interrupts || [ $tenths -eq 0 ]; do
+        tenths=$((tenths - 1))
+        usleep 100000
+    done
+}
+
 # as_user COMMAND: runs a shell's command as the user `user`.
 as_user() { su user -c "$1"; }
 

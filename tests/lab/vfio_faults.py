@@ -12,7 +12,7 @@ import vfio_guest
 from kernels import Kernel
 from lab import Lab, Row
 from model import ModelRun
-from vfio_guest import INTEL, PATIENCE, Expect
+from vfio_guest import INTEL, KERNEL_LOG, PATIENCE, Expect
 
 PROBE = "mlx5-lab-probe"
 
@@ -48,6 +48,9 @@ RESETS = [
     ["drop-object"],
     ["drop-device"],
 ]
+
+# The tool's words and its exit code.
+TOOL_GONE = Expect(says=["^error: .*the device does not answer, its registers read as all ones", "^code 1$"])
 
 MEASURED = {
     "binding": Expect(),
@@ -86,6 +89,7 @@ MEASURED = {
         ]
     ),
     "traces after": Expect(says=["^interrupts 0$", "^open 0$", "HugePages_Free: +32$"], not_says=["bus master .*: 1"]),
+    "kernel log": KERNEL_LOG,
 }
 
 
@@ -165,17 +169,22 @@ def gone(lab: Lab, kernel: Kernel, programs: dict[str, Path]) -> list[Row]:
     scene, log = f"{kernel.name} {INTEL.name} gone", f"vfio-gone-{kernel.name}"
     with ExitStack() as stack:
         models = {call: stack.enter_context(lab.serve(f"{log}-{call}", *never(call))) for call in STALLED}
-        devices = guest.function_devices(*(model.socket for model in models.values()))
+        of_tool = stack.enter_context(lab.serve(f"{log}-tool"))
+        devices = guest.function_devices(*(model.socket for model in [*models.values(), of_tool]))
         settings = {"CALLS": " ".join(STALLED)}
         running = stack.enter_context(
             vfio_guest.boot(lab, log, kernel, "vfio_gone.sh", devices, programs, settings=settings)
         )
+        running.wait_mark("kill the tool's", PATIENCE)
+        running.lose(of_tool)
+        running.say("done")
         for call, model in models.items():
             running.wait_mark(f"probe gone struck call={call}", 120)
             running.lose(model)
         result = running.abandon()
     expected = {f"gone: {call}": gone_expected(call) for call in STALLED}
-    return vfio_guest.step_rows("vfio", scene, result, {"binding": Expect(), **expected})
+    expected |= {"binding": Expect(), "gone: mlx5 pingpong": TOOL_GONE, "kernel log": KERNEL_LOG}
+    return vfio_guest.step_rows("vfio", scene, result, expected)
 
 
 def gone_expected(call: str) -> Expect:

@@ -87,4 +87,5 @@ for calls in $RESETS; do
     number=$((number + 1))
 done
 step "traces after" traces
+step "kernel log" dmesg -r
 ask "look at the models"

@@ -19,10 +19,25 @@ gone() {
     done
 }
 
+# The tool's own run. Linux takes the function back for a minute, in which the calls below are made.
+tool() {
+    mlx5 pingpong "$1" --iters 100000000 --events > /tmp/tool 2>&1
+    echo "code $?" >> /tmp/tool
+}
+
 step "binding" bind_all
+tool "$(functions 0x15b3 | tail -n 1)" &
+tool=$!
+wait_for_interrupts
+# It is in the midst of its messages by then.
+sleep 2
+ask "kill the tool's"
 number=1
 for call in $CALLS; do
     gone "$call" "$(functions 0x15b3 | sed -n "${number}p")"
     step "gone: $call" cat "/tmp/gone-$call"
     number=$((number + 1))
 done
+wait $tool
+step "gone: mlx5 pingpong" cat /tmp/tool
+step "kernel log" dmesg -r

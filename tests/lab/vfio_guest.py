@@ -13,6 +13,10 @@ from guest import GuestRun
 from kernels import Kernel
 from lab import HERE, Lab, Row
 
+# What is always bad in a kernel's log, and faults of the IOMMU: Intel's and virtio's.
+KERNEL_TROUBLE = ["BUG:|WARNING:|Oops|Call Trace", "DMAR:.*[Ff]ault", "fault from EP"]
+# Selftest on a function that lacks nothing.
+SELFTEST = r"^Result: passed \([1-9]\d+ pass, 0 fail, 0 not offered, 0 not run\)"
 STEP = re.compile(r"^@@step (.*?)\n(.*?)^@@end (\d+) ([\d.]+) ([\d.]+)$", re.S | re.M)
 
 
@@ -51,6 +55,10 @@ class Expect:
     code: int = 0
     says: list[str] = field(default_factory=list)
     not_says: list[str] = field(default_factory=list)
+
+
+# The step with the kernel's log, the last one of a script.
+KERNEL_LOG = Expect(says=["VFIO"], not_says=KERNEL_TROUBLE)
 
 
 @contextmanager

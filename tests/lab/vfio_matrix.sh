@@ -36,11 +36,7 @@ pingpong_form() {
 in_the_middle() {
     mlx5 pingpong "$function" --iters 10000000 --events > /tmp/running 2>&1 &
     pid=$!
-    tenths=100
-    until grep -q vfio-msix /proc/interrupts || [ $tenths -eq 0 ]; do
-        tenths=$((tenths - 1))
-        usleep 100000
-    done
+    wait_for_interrupts
     traces
     kill -TERM $pid
     wait $pid

@@ -5,3 +5,4 @@ step "pingpong" mlx5 pingpong "$function"
 load_vfio
 step "bind" mlx5 bind "$function"
 step "the driver stays" driver "$function"
+step "kernel log" dmesg -r

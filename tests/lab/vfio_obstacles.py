@@ -10,7 +10,7 @@ import judge
 import vfio_guest
 from lab import Lab, Row
 from model import ModelRun
-from vfio_guest import INTEL, NONE, PATIENCE, VFIO, Expect
+from vfio_guest import INTEL, KERNEL_LOG, NONE, PATIENCE, SELFTEST, VFIO, Expect
 
 OWN, BOOTS, GONE, HUGE = r"0000:01:00\.0", r"0000:02:00\.0", r"0000:03:00\.0", r"0000:04:00\.0"
 MATE_0, MATE_1, UNRESET = r"0000:05:00\.0", r"0000:05:00\.1", r"0000:06:00\.0"
@@ -22,12 +22,15 @@ def refused(*says: str, code: int = 1) -> Expect:
     return Expect(code, [r"\Aerror: ", *says], not_says=["panick"])
 
 
+# What the driver says once the function is open: the limit of `ulimit -l 3072`, and more than that.
+LOCKED = r"the process may lock 3145728 bytes of memory, and (314[6-9]|31[5-9]\d|3[2-9]\d\d|[4-9]\d{3})\d{3} are needed"
 WORKS = Expect(says=["^  result +passed"])
 NO_IOMMU = {
     "list": Expect(says=[f"no IOMMU stands between {OWN} and memory.*{IOMMU_ON}"]),
     "pingpong": refused(f"no IOMMU stands between {OWN} and memory.*{IOMMU_ON}"),
     "bind": refused(f"no IOMMU stands between {OWN} and memory.*{IOMMU_ON}"),
     "the driver stays": Expect(says=["^none$"]),
+    "kernel log": KERNEL_LOG,
 }
 OBSTACLES = {
     "no such function": refused(r"there is no PCI function 0000:7f:00\.0", "`mlx5 list`"),
@@ -52,9 +55,11 @@ OBSTACLES = {
     "no permission: pingpong": refused(r"no permission to open /dev/vfio/\d+", r"chown \$USER /dev/vfio/\d+", "udev"),
     "no permission: bind": refused("no permission to write to /", "root"),
     "locked memory": refused("may lock 65536 bytes of memory, and [0-9]{5,} are needed", "ulimit -l"),
+    "locked memory while it runs: pingpong": Expect(1, [LOCKED]),
+    "locked memory while it runs: memory of the program": Expect(1, [LOCKED]),
     "no permission: container": refused("no permission to open /dev/vfio/vfio", "chmod 666"),
     "permission: pingpong": WORKS,
-    "permission: selftest": Expect(says=["^Result: passed"]),
+    "permission: selftest": Expect(says=[SELFTEST]),
     "unreset: bind": Expect(),
     "unreset: pingpong": refused(f"no way to reset {UNRESET}", "FLR"),
     "registers without a place: bind": Expect(),
@@ -67,12 +72,14 @@ OBSTACLES = {
     "not bound, another driver": refused(f"mlx5_core holds {MATE_1}, not vfio-pci", f"`mlx5 bind {MATE_1}`"),
     "group: bind the other": Expect(says=[f"^{MATE_1}: from mlx5_core to vfio-pci"], not_says=["Not enough"]),
     "group: viable": WORKS,
+    "group: the second function of it": refused(rf"{MATE_1} is in use, mlx5 \(pid \d+\) has IOMMU group \d+ open"),
     "unbind: to the driver before": Expect(says=[f"^{MATE_1}: from VFIO to mlx5_core$"]),
     "unbind: done already": Expect(says=[f"VFIO does not have {MATE_1}: mlx5_core holds it"]),
     "gone: bind": Expect(),
     "gone: list": Expect(says=[f"{GONE} does not answer.*all ones"]),
     "gone: pingpong": refused(f"{GONE} does not answer, it reads as all ones"),
     "gone: the others work": WORKS,
+    "kernel log": KERNEL_LOG,
 }
 
 
@@ -87,7 +94,9 @@ def no_iommu(lab: Lab, programs: dict[str, Path]) -> list[Row]:
         devices = guest.function_devices(served.socket)
         kernel = lab.kernels[0]
         with vfio_guest.boot(lab, "vfio-no-iommu", kernel, "vfio_no_iommu.sh", devices, programs, NONE) as running:
-            return vfio_guest.step_rows("vfio", "no IOMMU", running.finish(), NO_IOMMU)
+            rows = vfio_guest.step_rows("vfio", "no IOMMU", running.finish(), NO_IOMMU)
+        faults = judge.report_faults(served.finish())
+    return [*rows, Row("vfio", "no IOMMU: the model's report", faults, 0)]
 
 
 def obstacles(lab: Lab, programs: dict[str, Path]) -> list[Row]:

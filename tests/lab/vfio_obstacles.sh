@@ -18,6 +18,18 @@ no_node() {
     return $no_node_code
 }
 
+# The second function of a group while a program has the first one.
+beside_its_mate() {
+    mlx5 pingpong "$mate_0" --iters 10000000 --events > /tmp/running 2>&1 &
+    running=$!
+    wait_for_interrupts
+    pingpong "$mate_1"
+    beside_code=$?
+    kill $running
+    wait $running
+    return $beside_code
+}
+
 step "no such function" pingpong 0000:7f:00.0
 step "no address" pingpong 7f:00
 step "no VFIO: pingpong" pingpong "$own"
@@ -53,6 +65,9 @@ step "no permission: pingpong" as_user "mlx5 pingpong $own"
 step "no permission: bind" as_user "mlx5 bind $mate_0"
 chown user "$(node "$own")"
 step "locked memory" as_user "ulimit -l 64; mlx5 pingpong $own"
+# Enough to open the function, whose first piece of memory takes 2 MiB of it.
+step "locked memory while it runs: pingpong" as_user "ulimit -l 3072; mlx5 pingpong $own --size 131072"
+step "locked memory while it runs: memory of the program" as_user "ulimit -l 3072; mlx5-lab-probe memory $own --bytes 2000000"
 chmod 600 /dev/vfio/vfio
 step "no permission: container" as_user "mlx5 pingpong $own"
 chmod 666 /dev/vfio/vfio
@@ -75,6 +90,7 @@ step "group: not viable, list" mlx5 list
 step "not bound, another driver" pingpong "$mate_1"
 step "group: bind the other" mlx5 bind "$mate_1"
 step "group: viable" pingpong "$mate_0"
+step "group: the second function of it" beside_its_mate
 step "unbind: to the driver before" mlx5 unbind "$mate_1"
 step "unbind: done already" mlx5 unbind "$mate_1"
 
@@ -83,3 +99,4 @@ ask "kill the model"
 step "gone: list" mlx5 list
 step "gone: pingpong" pingpong "$gone"
 step "gone: the others work" pingpong "$own"
+step "kernel log" dmesg -r

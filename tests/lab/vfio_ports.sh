@@ -11,3 +11,4 @@ step "InfiniBand: pingpong" mlx5 pingpong "$1" --iters 64 --events
 step "a physical function" mlx5 selftest "$6" --quick
 step "BAR 0 beyond 4 GiB, other numbers of vectors" mlx5 pingpong "$7" --iters 64 --events
 step "all are given back" mlx5 unbind "$@"
+step "kernel log" dmesg -r
