@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use mlx5::hw::platform::PlatformError;
 use mlx5::{Error, Failure};
 
 use super::*;
@@ -55,7 +56,8 @@ fn all() -> Vec<Obstacle> {
 /// What the driver says later on, and what to do.
 fn later() -> Vec<(String, String)> {
     let failed = |why| Error::Failed { why, command: None, sent: false };
-    let errors = [Error::FirmwareNotReady, failed(Failure::Gone), failed(Failure::Reset)];
+    let locked = Error::Platform(PlatformError::LockedMemory { limit: 8 << 20, wanted: 10 << 20 });
+    let errors = [Error::FirmwareNotReady, failed(Failure::Gone), failed(Failure::Reset), locked];
     let halves = |text: String| text.split_once("; ").map(|(what, cure)| (what.to_string(), cure.to_string())).unwrap();
     errors.map(|error| halves(error.to_string())).to_vec()
 }
