@@ -4,31 +4,21 @@ use std::fs;
 
 use crate::Result;
 
-/// What this process has used so far.
-#[derive(Clone, Copy, Debug)]
-pub struct Usage {
-    /// Processor time, in ticks of 10 ms: in the program and in the kernel for it.
-    pub ticks: u64,
-    /// How often its threads went to sleep, or had to give way.
-    pub switches: u64,
+/// Processor time that this process has used so far, in ticks of 10 ms: in the program and in the kernel for it.
+pub fn ticks() -> Result<u64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // The name in parentheses may have blanks. utime and stime are fields 14 and 15 (proc_pid_stat(5)).
+    let (_, fields) = stat.rsplit_once(')').ok_or("/proc/self/stat has no name")?;
+    let fields: Vec<_> = fields.split_ascii_whitespace().collect();
+    let ticks = |at: usize| fields.get(at - 3).and_then(|text| text.parse::<u64>().ok());
+    let (user, system) = ticks(14).zip(ticks(15)).ok_or("/proc/self/stat is short")?;
+    Ok(user + system)
 }
 
-impl Usage {
-    /// As of now.
-    pub fn now() -> Result<Self> {
-        let stat = fs::read_to_string("/proc/self/stat")?;
-        // The name in parentheses may have blanks. utime and stime are fields 14 and 15 (proc_pid_stat(5)).
-        let (_, fields) = stat.rsplit_once(')').ok_or("/proc/self/stat has no name")?;
-        let fields: Vec<_> = fields.split_ascii_whitespace().collect();
-        let ticks = |at: usize| fields.get(at - 3).and_then(|text| text.parse::<u64>().ok());
-        let mut switches = 0;
-        for task in fs::read_dir("/proc/self/task")? {
-            let status = fs::read_to_string(task?.path().join("status"))?;
-            switches += number(&status, "voluntary_ctxt_switches")? + number(&status, "nonvoluntary_ctxt_switches")?;
-        }
-        let (user, system) = ticks(14).zip(ticks(15)).ok_or("/proc/self/stat is short")?;
-        Ok(Self { ticks: user + system, switches })
-    }
+/// How often this thread went to sleep, or had to give way. Those of a thread that has ended are told nowhere.
+pub fn switches() -> Result<u64> {
+    let status = fs::read_to_string("/proc/thread-self/status")?;
+    Ok(number(&status, "voluntary_ctxt_switches")? + number(&status, "nonvoluntary_ctxt_switches")?)
 }
 
 /// KiB that this process has locked.
@@ -81,13 +71,13 @@ mod tests {
 
     #[test]
     fn work_shows_as_processor_time_and_sleep_as_switches() {
-        let before = Usage::now().unwrap();
+        let before = (ticks().unwrap(), switches().unwrap());
         std::thread::sleep(std::time::Duration::from_millis(5));
         let mut sum = 0u64;
-        while Usage::now().unwrap().ticks < before.ticks + 3 {
+        while ticks().unwrap() < before.0 + 3 {
             sum = std::hint::black_box(sum.wrapping_mul(31) + 1);
         }
-        assert!(Usage::now().unwrap().switches > before.switches);
+        assert!(switches().unwrap() > before.1);
         assert!(locked_kib().is_ok());
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mlx5::{Error, ibv};
 
-use crate::accounts::Usage;
+use crate::accounts::{switches, ticks};
 use crate::pair::Pair;
 use crate::target::Target;
 use crate::{Result, say};
@@ -19,22 +19,31 @@ pub fn run(target: &Target, seconds: u64) -> Result<()> {
     let other = Pair::new(&device, [1, 1])?;
     let deadline = device.now().saturating_add(seconds * 1_000_000_000);
     let started = Instant::now();
-    let before = Usage::now()?;
-    let ends = thread::scope(|scope| {
-        let event = scope.spawn(|| ibv::get_cq_event(&other.channel, deadline).err());
-        let fault = scope.spawn(|| ibv::get_async_event(&device, deadline).err());
-        let ends = [pair.cq[0].wait(deadline).err(), event.join().ok().flatten(), fault.join().ok().flatten()];
-        // Threads that have ended are no longer listed with their switches.
-        ends
+    let before = ticks()?;
+    let waits = thread::scope(|scope| {
+        let event = scope.spawn(|| counted(|| ibv::get_cq_event(&other.channel, deadline).map(|_| ())));
+        let fault = scope.spawn(|| counted(|| ibv::get_async_event(&device, deadline).map(|_| ())));
+        let completion = counted(|| pair.cq[0].wait(deadline));
+        [Ok(completion), event.join(), fault.join()].map(|end| end.map_err(|_| "a thread panicked")?)
     });
-    let after = Usage::now()?;
-    if ends != [Some(Error::NoEvent); 3] {
-        return Err(format!("the waits ended with {ends:?}").into());
+    let (ticks, ms) = (ticks()? - before, started.elapsed().as_millis());
+    let (mut each, mut sum) = (String::new(), 0);
+    for (name, wait) in ["completion", "event", "asynchronous"].into_iter().zip(waits) {
+        let switches = wait?;
+        sum += switches;
+        each += &format!(" {name}={switches}");
     }
-    let (ticks, switches) = (after.ticks - before.ticks, after.switches.saturating_sub(before.switches));
-    let ms = started.elapsed().as_millis();
-    say("idle", &format!("device={} ms={ms} ticks={ticks} switches={switches}", target.name()));
+    say("idle", &format!("device={} ms={ms} ticks={ticks} switches={sum}{each}", target.name()));
     pair.close()?;
     other.close()?;
     Ok(ibv::close_device(device).map_err(|e| e.error)?)
+}
+
+/// Waits in vain; how often this thread was switched meanwhile.
+fn counted(wait: impl FnOnce() -> Result<(), Error>) -> Result<u64> {
+    let before = switches()?;
+    match wait() {
+        Err(Error::NoEvent) => Ok(switches()? - before),
+        end => Err(format!("the wait ended with {end:?}").into()),
+    }
 }
