@@ -32,7 +32,7 @@ killed() {
 
 # A program that is killed while a child that it forked still has its files and memory.
 killed_with_child() {
-    $probe fork "$first" --child-ms 3000 > /tmp/forked 2>&1 &
+    $probe fork "$first" --child-ms 8000 > /tmp/forked 2>&1 &
     forked=$!
     wait_for_words forks /tmp/forked
     kill -9 $forked
@@ -40,7 +40,11 @@ killed_with_child() {
     $probe traffic "$first" --rounds 10
     echo "while the child lives: $?"
     # It runs `true` then, which has none of the files.
-    sleep 4
+    tries=300
+    while ls -l /proc/[0-9]*/fd 2> /dev/null | grep -q vfio && [ $tries -gt 0 ]; do
+        tries=$((tries - 1))
+        usleep 100000
+    done
     $probe traffic "$first" --rounds 10
 }
 
