@@ -45,10 +45,14 @@ pub fn ready(host: &Host, bdf: Bdf) -> Result<Ready, Obstacle> {
 
 /// A function of a known device that answers.
 pub(super) fn known(host: &Host, bdf: Bdf) -> Result<Function, Obstacle> {
-    let function = host.function(bdf)?;
-    match function {
+    let function = named(host, bdf)?;
+    if function.answers { Ok(function) } else { Err(Obstacle::Dead { bdf }) }
+}
+
+/// A function of a known device, be it dead.
+pub(super) fn named(host: &Host, bdf: Bdf) -> Result<Function, Obstacle> {
+    match host.function(bdf)? {
         Function { name: None, vendor, device, .. } => Err(Obstacle::WrongId { bdf, vendor, device }),
-        Function { answers: false, .. } => Err(Obstacle::Dead { bdf }),
         function => Ok(function),
     }
 }

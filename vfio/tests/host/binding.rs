@@ -258,6 +258,25 @@ fn a_function_in_use_is_not_unbound_and_its_user_is_named() {
     assert!(kernel.written().is_empty() && function(&machine).is_bound());
 }
 
+/// The kernel keeps the ids that it read when it found the function; only its configuration space is all ones.
+#[test]
+fn a_dead_function_is_given_back_and_not_taken() {
+    let machine = held();
+    let kernel = FakeKernel::new(&machine);
+    bind(&machine.host(), &kernel, card(), &quick()).unwrap();
+    machine.write(&format!("{}/config", machine.device(CARD)), [0xff; 256]);
+    assert!(!function(&machine).answers);
+    // A driver that looks at it does not take it; then no driver has it.
+    kernel.refuses.borrow_mut().insert("mlx5_core".into(), ENODEV);
+    let refused = Obstacle::DriverRefused { bdf: card(), driver: "mlx5_core".into(), errno: ENODEV };
+    assert_eq!(unbind(&machine.host(), &kernel, card()), Err(refused));
+    assert_eq!(function(&machine).driver, None);
+    kernel.refuses.borrow_mut().clear();
+    assert_eq!(unbind(&machine.host(), &kernel, card()).unwrap().driver.as_deref(), Some("mlx5_core"));
+    assert!(!machine.path(MEMORY).exists());
+    assert_eq!(bind(&machine.host(), &kernel, card(), &quick()), Err(Obstacle::Dead { bdf: card() }));
+}
+
 #[test]
 fn an_old_driver_that_refuses_can_be_tried_again() {
     let machine = held();

@@ -117,13 +117,13 @@ pub fn bind(host: &Host, kernel: &dyn Kernel, bdf: Bdf, options: &BindOptions) -
 }
 
 /// Takes a function from its VFIO driver and gives it to the driver that it had before [`bind`]; where that is not known, to
-/// the one that the kernel chooses.
+/// the one that the kernel chooses. A function that does not answer can be given back as well.
 ///
 /// # Errors
 /// What stands in the way: [`Obstacle::Busy`] when it is open somewhere, as the kernel would wait for that without end;
 /// [`Obstacle::DriverRefused`] when its driver does not take it back: then no driver has it, and this can be tried again.
 pub fn unbind(host: &Host, kernel: &dyn Kernel, bdf: Bdf) -> Result<Unbound, Obstacle> {
-    let now = check::known(host, bdf)?;
+    let now = check::named(host, bdf)?;
     let memory = Memory::of(host, bdf);
     let ours = now.is_bound();
     // A bind that was killed half-way leaves a function without a driver, and what it wrote down.
