@@ -11,7 +11,7 @@ use vfio_ioctls::{VfioDevice, VfioRegionInfoCap};
 
 use super::config_space::ConfigSpace;
 use super::container::patiently;
-use super::sys::{self, MOST_VECTORS, fd_of};
+use super::sys::{self, MOST_VECTORS, device_fd};
 use crate::host::Bdf;
 
 /// A function that the kernel has given to this process, until this is dropped.
@@ -40,7 +40,7 @@ impl OpenDevice {
     /// Its descriptor.
     #[inline]
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        fd_of(&*self.device)
+        device_fd(&self.device)
     }
 
     /// Its configuration space.

@@ -16,7 +16,7 @@ use super::domain::Domain;
 use super::iova::{IommuInfo, IovaSpace};
 use super::irq::Interrupts;
 use super::limits::refusal;
-use super::sys::{self, MOST_VECTORS, fd_of};
+use super::sys::{self, MOST_VECTORS, container_fd};
 use super::user_memory::UserMemory;
 use super::{PortCounters, VfioOptions};
 use crate::host::{Bdf, Host, Obstacle, check, name};
@@ -209,7 +209,7 @@ fn how_many(bdf: Bdf, has: u32, asked: Option<u32>) -> Result<u32, Obstacle> {
 
 /// The IOMMU's addresses, and a first piece of memory in them, so that what stands in its way is known now.
 fn first_memory(host: &Host, container: &Container, options: &VfioOptions) -> Result<Memory, Obstacle> {
-    let info = sys::iommu_info(fd_of(&**container.inner())).map_err(refused("asking what the IOMMU has"))?;
+    let info = sys::iommu_info(container_fd(container.inner())).map_err(refused("asking what the IOMMU has"))?;
     let info = IommuInfo::parse(&info);
     let granule = info.granule(page_size() as u64) as usize;
     let domain = Domain::new(Box::new(container.inner().clone()), IovaSpace::new(&info.ranges), granule);

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{NoArg, Opcode, Setter, Updater, ioctl, opcode};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use vfio_bindings::bindings::vfio;
+use vfio_ioctls::{VfioContainer, VfioDevice};
 
 /// Number of an ioctl of VFIO: `_IO(VFIO_TYPE, VFIO_BASE + n)`.
 const fn number(n: u8) -> Opcode {
@@ -20,10 +21,16 @@ const IOMMU_GET_INFO: Opcode = number(12);
 /// Most interrupt vectors that are used: as many as [`Platform::wait_any`](mlx5_hw::platform::Platform::wait_any) knows.
 pub(super) const MOST_VECTORS: usize = 64;
 
-/// The descriptor of an object of the crate, which lends it as a bare number.
-pub(super) fn fd_of(owner: &impl AsRawFd) -> BorrowedFd<'_> {
-    // SAFETY: the object owns the descriptor and is borrowed as long as this is.
-    unsafe { BorrowedFd::borrow_raw(owner.as_raw_fd()) }
+/// The descriptor of a function, which the crate lends as a bare number.
+pub(super) fn device_fd(device: &VfioDevice) -> BorrowedFd<'_> {
+    // SAFETY: the device owns the descriptor and is borrowed as long as this is.
+    unsafe { BorrowedFd::borrow_raw(device.as_raw_fd()) }
+}
+
+/// The descriptor of a container, in the same way.
+pub(super) fn container_fd(container: &VfioContainer) -> BorrowedFd<'_> {
+    // SAFETY: the container owns the descriptor and is borrowed as long as this is.
+    unsafe { BorrowedFd::borrow_raw(container.as_raw_fd()) }
 }
 
 /// Resets the function (`VFIO_DEVICE_RESET`).
