@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{Member, Obstacle, Process};
+use crate::host::Bdf;
 
 /// How one gets an IOMMU.
 const IOMMU_ON: &str = "switch on VT-d, AMD-Vi or SMMU in the BIOS, and on Intel boot with intel_iommu=on";
@@ -50,19 +51,8 @@ impl Obstacle {
             Self::NoInterruptRemapping { bdf } => format!("the IOMMU does not keep the interrupts of {bdf} apart"),
             Self::NotBound { bdf, driver: None } => format!("no driver holds {bdf}"),
             Self::NotBound { bdf, driver: Some(driver) } => format!("{driver} holds {bdf}, not vfio-pci"),
-            Self::GroupNotViable { group, culprits } => {
-                let them = if culprits.is_empty() {
-                    "a member".into()
-                } else {
-                    list(culprits.iter().map(ToString::to_string))
-                };
-                format!("IOMMU group {group} is given away only as a whole, and drivers of the kernel hold {them}")
-            }
-            Self::Busy { bdf, group, holders } => {
-                let by =
-                    if holders.is_empty() { "another process".to_string() } else { list(holders.iter().map(process)) };
-                format!("{bdf} is in use, {by} has IOMMU group {group} open")
-            }
+            Self::GroupNotViable { group, culprits } => held(*group, culprits),
+            Self::Busy { bdf, group, holders } => in_use(*bdf, *group, holders),
             Self::NoNode { path } => format!("the function is bound, and {} is missing", path.display()),
             Self::Permission { path } if is_node(path) => format!("no permission to open {}", path.display()),
             Self::Permission { path } => format!("no permission to write to {}", path.display()),
@@ -110,13 +100,7 @@ impl Obstacle {
             }
             Self::NotBound { bdf, .. } => format!("`mlx5 bind {bdf}` gives it to vfio-pci"),
             Self::GroupNotViable { culprits, .. } => take_away(culprits),
-            Self::Busy { group, holders, .. } if holders.is_empty() => {
-                format!("`fuser -v /dev/vfio/{group}` as root names it; end it")
-            }
-            Self::Busy { holders, .. } if holders.iter().any(|process| process.own) => {
-                "close what it has of the group first, which takes a minute where a function does not answer".into()
-            }
-            Self::Busy { .. } => "end it: a group is open to one program, and for one function at a time".into(),
+            Self::Busy { group, holders, .. } => close(*group, holders),
             Self::NoNode { .. } => "wait for udev (`udevadm settle`); a container needs the file passed in".into(),
             Self::Permission { path } => permission(path),
             Self::LockedMemory { .. } => {
@@ -154,6 +138,26 @@ impl Obstacle {
 
 fn list(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(", ")
+}
+
+fn held(group: u32, culprits: &[Member]) -> String {
+    let them = if culprits.is_empty() { "a member".into() } else { list(culprits.iter().map(ToString::to_string)) };
+    format!("IOMMU group {group} is given away only as a whole, and drivers of the kernel hold {them}")
+}
+
+fn in_use(bdf: Bdf, group: u32, holders: &[Process]) -> String {
+    let by = if holders.is_empty() { "another process".into() } else { list(holders.iter().map(process)) };
+    format!("{bdf} is in use, {by} has IOMMU group {group} open")
+}
+
+fn close(group: u32, holders: &[Process]) -> String {
+    if holders.is_empty() {
+        format!("`fuser -v /dev/vfio/{group}` as root names it; end it")
+    } else if holders.iter().any(|process| process.own) {
+        "close what it has of the group first, which takes a minute where a function does not answer".into()
+    } else {
+        "end it: a group is open to one program, and for one function at a time".into()
+    }
 }
 
 fn process(process: &Process) -> String {
