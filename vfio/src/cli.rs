@@ -193,6 +193,8 @@ pub(crate) enum Failure {
         device: String,
         /// What stands in the way.
         why: String,
+        /// The same, for programs.
+        kind: &'static str,
     },
     /// The output went nowhere: exit code 1, and silent when a pipe was closed.
     Output(io::Error),
@@ -243,7 +245,10 @@ fn tell(result: Result<(), Failure>, json: bool, out: &mut dyn Write) -> ExitCod
         Err(Failure::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
         Err(Failure::Output(e)) => report(failed(), &format!("cannot write the output: {e}")),
         Err(Failure::Job(message)) => report(failed(), &message),
-        Err(Failure::NoDevice { device, why }) => no_device(&device, &why, json, out),
+        Err(Failure::NoDevice { device, why, kind }) => {
+            let object = json!({ "device": device, "error": why, "kind": kind });
+            no_device(&object, &why, json, out)
+        }
         Err(Failure::Usage(message)) => report(2, &message),
     }
 }
@@ -253,8 +258,8 @@ fn failed() -> u8 {
     stop::check().map_or_else(stop::Stopped::exit_code, |()| 1)
 }
 
-fn no_device(device: &str, why: &str, json: bool, out: &mut dyn Write) -> ExitCode {
-    let told = if json { print_json(&json!({ "device": device, "error": why }), out) } else { Ok(()) };
+fn no_device(object: &Value, why: &str, json: bool, out: &mut dyn Write) -> ExitCode {
+    let told = if json { print_json(object, out) } else { Ok(()) };
     match told {
         Err(Failure::Output(e)) if e.kind() != io::ErrorKind::BrokenPipe => {
             report(failed(), &format!("cannot write the output: {e}"))

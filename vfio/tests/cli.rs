@@ -300,6 +300,7 @@ fn a_function_that_is_not_there_is_told_in_text_and_in_json() {
         let got = json(1, &[command, bdf, "--json"], "");
         assert_eq!(got["device"], bdf, "{got}");
         assert!(stderr.contains(got["error"].as_str().unwrap()), "{got} {stderr}");
+        assert_eq!(got["kind"], "no-such-function", "{got}");
     }
 }
 

@@ -93,7 +93,10 @@ impl DeviceArgs {
         (options.vectors, options.huge_pages) = (self.vectors, !self.no_huge_pages);
         match VfioRig::open(bdf, &options, self.firmware_start()) {
             Ok(rig) => Ok(Box::new(rig)),
-            Err(obstacle) => Err(Failure::NoDevice { device: bdf.to_string(), why: obstacle.to_string() }),
+            Err(obstacle) => {
+                let (why, kind) = (obstacle.to_string(), obstacle.kind());
+                Err(Failure::NoDevice { device: bdf.to_string(), why, kind })
+            }
         }
     }
 }
@@ -102,6 +105,6 @@ impl DeviceArgs {
 impl DeviceArgs {
     fn function(&self, bdf: Bdf) -> Result<Box<dyn Rig>, Failure> {
         let why = "functions are driven through VFIO, which only Linux has; use --model".into();
-        Err(Failure::NoDevice { device: bdf.to_string(), why })
+        Err(Failure::NoDevice { device: bdf.to_string(), why, kind: "no-vfio" })
     }
 }

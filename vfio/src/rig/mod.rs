@@ -136,7 +136,8 @@ impl Patience {
 
 /// Why there is nothing to work with.
 fn did_not_come_up(device: String, error: Error) -> Failure {
-    Failure::NoDevice { device, why: format!("the device did not come up: {error}") }
+    let kind = if error == Error::FirmwareNotReady { "firmware-not-ready" } else { "did-not-come-up" };
+    Failure::NoDevice { device, why: format!("the device did not come up: {error}"), kind }
 }
 
 /// What was not given back, in words.
