@@ -41,7 +41,7 @@ OBSTACLES = {
     "no IOMMU module of VFIO: pingpong": refused("`modprobe vfio_iommu_type1`"),
     "not bound, no driver": refused(f"no driver holds {BOOTS}", f"`mlx5 bind {BOOTS}`"),
     "firmware that never boots: bind": Expect(),
-    "firmware that never boots: pingpong": Expect(1, ["^error: .*firmware did not become ready in time; wait"]),
+    "firmware that never boots: pingpong": Expect(1, ["^error: .*firmware did not become ready in time; wait.*--firmware-wait"]),
     "a foreign device: bind": refused(r"0000:00:0\w\.0 is 1234:11e8, no mlx5 function", "`mlx5 list`"),
     "a foreign device: pingpong": refused(r"0000:00:0\w\.0 is 1234:11e8, no mlx5 function", "`mlx5 list`"),
     "too few vectors": refused(f"{OWN} has 32 interrupt vectors, and 64 are asked for", "--vectors 32"),

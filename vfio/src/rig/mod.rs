@@ -136,11 +136,33 @@ impl Patience {
 
 /// Why there is nothing to work with.
 fn did_not_come_up(device: String, error: Error) -> Failure {
-    let kind = if error == Error::FirmwareNotReady { "firmware-not-ready" } else { "did-not-come-up" };
-    Failure::NoDevice { device, why: format!("the device did not come up: {error}"), kind }
+    // The driver knows no options of the tool's.
+    let (kind, hint) = match error {
+        Error::FirmwareNotReady => ("firmware-not-ready", " (`--firmware-wait SECONDS` waits longer)"),
+        _ => ("did-not-come-up", ""),
+    };
+    Failure::NoDevice { device, why: format!("the device did not come up: {error}{hint}"), kind }
 }
 
 /// What was not given back, in words.
 fn not_given_back(ranges: u64, bytes: u64) -> Option<String> {
     (ranges != 0).then(|| format!("{ranges} ranges of memory ({bytes} bytes) were not given back"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn firmware_that_is_slow_is_told_with_the_option_that_waits_longer() {
+        let told = |error| match did_not_come_up("03:00.0".into(), error) {
+            Failure::NoDevice { why, kind, .. } => (why, kind),
+            other => panic!("{other:?}"),
+        };
+        let (why, kind) = told(Error::FirmwareNotReady);
+        assert!(why.contains("did not become ready in time; wait, or reset the device and open it again"), "{why}");
+        assert!(why.ends_with("(`--firmware-wait SECONDS` waits longer)") && kind == "firmware-not-ready", "{why}");
+        let (why, kind) = told(Error::NoMemory);
+        assert!(!why.contains("firmware-wait") && kind == "did-not-come-up", "{why}");
+    }
 }
