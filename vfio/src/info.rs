@@ -50,7 +50,7 @@ pub(crate) fn identity(device: &Device, ids: bool) -> Vec<(&'static str, String)
     let mac = info.mac.map(|b| format!("{b:02x}")).join(":");
     let gid = info.gid.map(|g| std::net::Ipv6Addr::from(g).to_string());
     let addresses = ["node_guid", "system_image_guid", "mac", "gid"];
-    let of_ethernet = ["mac", "mtu"];
+    let of_others: &[&str] = if info.ethernet { &["lid"] } else { &["mac", "mtu"] };
     let mut all = vec![
         ("firmware", format!("{major}.{minor}.{sub:04}")),
         ("psid", psid),
@@ -59,14 +59,22 @@ pub(crate) fn identity(device: &Device, ids: bool) -> Vec<(&'static str, String)
         ("issi", info.issi.to_string()),
         ("node_guid", format!("{:016x}", info.node_guid)),
         ("system_image_guid", format!("{:016x}", info.system_image_guid)),
+        ("link_layer", if info.ethernet { "Ethernet" } else { "InfiniBand" }.to_string()),
         ("port", if info.port_up { "up" } else { "down" }.to_string()),
+        ("port_state", format!("{:?}", info.port_state)),
+        ("lid", lid(info.lid)),
         ("mac", mac),
         ("mtu", info.mtu.to_string()),
         ("gid", gid.unwrap_or_else(|| "none".to_string())),
         ("health", format!("{:?}", device.health())),
     ];
-    all.retain(|(name, _)| (ids || !addresses.contains(name)) && (info.ethernet || !of_ethernet.contains(name)));
+    all.retain(|(name, _)| (ids || !addresses.contains(name)) && !of_others.contains(name));
     all
+}
+
+/// The local identifier of an InfiniBand port (IBA, 4.1.3: 0 is reserved, 0xffff the permissive one).
+fn lid(lid: u16) -> String {
+    if matches!(lid, 0 | 0xffff) { "none".to_string() } else { format!("{lid:#x}") }
 }
 
 /// The pages of capabilities: name, fields, and the numbers.
@@ -110,4 +118,33 @@ fn text(args: &InfoArgs, rig: &dyn Rig, device: &Device, out: &mut dyn Write) ->
         selftest::pages(device).iter().try_for_each(|page| page.text(out))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::ModelRig;
+
+    fn told(config: ModelConfig, name: &str) -> Option<String> {
+        let rig = ModelRig::new(config);
+        let device = rig.open(rig.default_config()).unwrap();
+        let found = identity(&device, false).into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value)
+    }
+
+    #[test]
+    fn a_port_is_told_with_its_link_layer_state_and_the_lid_of_infiniband() {
+        let infiniband = ModelConfig::infiniband;
+        for (config, link_layer, state, lid) in [
+            (ModelConfig::default(), "Ethernet", "Active", None),
+            (ModelConfig { lid: 0x2a, ..infiniband() }, "InfiniBand", "Active", Some("0x2a")),
+            (ModelConfig { lid: 0xffff, link_up: false, ..infiniband() }, "InfiniBand", "Down", Some("none")),
+        ] {
+            let told = |name| told(config.clone(), name);
+            assert_eq!(told("link_layer").as_deref(), Some(link_layer));
+            assert_eq!(told("port_state").as_deref(), Some(state));
+            assert_eq!(told("lid").as_deref(), lid);
+            assert_eq!(told("gid"), None, "a GID names the machine");
+        }
+    }
 }

@@ -42,9 +42,6 @@ impl Facts {
     /// What the device says of itself; addresses, which name the machine, only if they are wanted.
     pub(super) fn add_device(&mut self, device: &Device, ids: bool) {
         self.values.extend(info::identity(device, ids));
-        let info = device.info();
-        self.values.push(("link_layer", if info.ethernet { "Ethernet" } else { "InfiniBand" }.into()));
-        self.values.push(("port_state", format!("{:?}", info.port_state)));
         self.pages = pages(device);
     }
 }
