@@ -37,7 +37,7 @@ pub fn run(target: &Target, rounds: u64) -> Result<()> {
 }
 
 /// Asks for an event on both ends, then sends a message and sleeps until both have come; how many did.
-fn one_each(device: &Device, pair: &mut Pair, n: u64) -> Result<[u64; 2]> {
+pub fn one_each(device: &Device, pair: &mut Pair, n: u64) -> Result<[u64; 2]> {
     let mut events = [0; 2];
     for cq in &mut pair.cq {
         ibv::req_notify_cq(cq, false)?;

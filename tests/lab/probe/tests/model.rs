@@ -118,7 +118,7 @@ fn each_call_ends(what: &str, errors: &[&str]) {
             let after = said("after").unwrap();
             assert!(tells(after, errors, "ALLOC_PD was not sent: "), "{after}");
         }
-        let works = lines.last().filter(|line| line.starts_with(&format!("{what} call={call} messages=")));
+        let works = lines.last().filter(|line| line.starts_with(&format!("{what} call={call} messages=20 ")));
         assert_eq!(works.is_some(), what == "reset", "{lines:?}");
         assert!(works.is_none_or(|line| number(line, "interrupts") > 0), "{works:?}");
     }
