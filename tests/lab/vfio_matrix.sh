@@ -32,6 +32,15 @@ pingpong_form() {
     echo "sizes passed: $passed"
 }
 
+# A slow guest may find all completions there before it would sleep: another run then, twenty at most.
+by_events() {
+    for run in $(seq 20); do
+        mlx5 pingpong "$function" --iters 100 --events --depth 1 > /tmp/events || { cat /tmp/events; return 1; }
+        ! grep -q " [1-9][0-9]* sleep" /tmp/events || break
+    done
+    cat /tmp/events
+}
+
 # What is there while a program runs; it is ended by a signal and gives everything back.
 in_the_middle() {
     mlx5 pingpong "$function" --iters 10000000 --events > /tmp/running 2>&1 &
@@ -76,8 +85,7 @@ step "whose it is, bound" owner_again
 step "info" mlx5 info "$function"
 step "selftest, 4 KiB pages" mlx5 selftest "$function"
 step "pingpong, 4 KiB pages" mlx5 pingpong "$function" --iters 500 --size 4096
-# Long messages keep the model at work until the guest waits, however slow it is: short ones were all there before it did.
-step "pingpong by events" mlx5 pingpong "$function" --iters 30 --size 1048576 --events --depth 1
+step "pingpong by events" by_events
 step "pingpong, plain" pingpong_form
 ask "count plain"
 step "pingpong, data-inside" pingpong_form --size 32 --inline-cqe
