@@ -50,6 +50,7 @@ pub use gid::Gid;
 pub use health::Health;
 pub use limits::{AtomicCap, DeviceAttr, PortAttr};
 pub use mlx5_hw as hw;
+pub use mlx5_hw::simd::Cpu;
 pub use mr::{DmaBuf, Mr};
 pub use pages::PageCounters;
 pub use parent_domain::{ParentDomain, ParentDomainInitAttr, QueueAllocator};

@@ -32,6 +32,7 @@ pub mod qpc;
 pub mod ring;
 pub mod rmpc;
 pub mod roce_address;
+pub mod simd;
 #[cfg(not(loom))]
 mod sync;
 #[cfg(loom)]

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use mlx5_hw::cmd::Opcode;
+use mlx5_hw::simd::Cpu;
 
 use crate::dma::Leaked;
 use crate::error::Error;
@@ -78,6 +79,9 @@ pub struct DeviceConfig {
     pub interrupts: u32,
     /// Most 4 KiB pages the firmware may have at a time. Default 2^18, 1 GiB.
     pub max_pages: u32,
+    /// Instructions that polling may use. Default: what the target was compiled for. A program that can ask the processor says
+    /// more.
+    pub cpu: Cpu,
     /// Called after each command.
     pub trace: Option<TraceHook>,
     /// Called for each piece of memory that the device may still write to when nothing of it is left, not even a device to
@@ -94,6 +98,7 @@ impl Default for DeviceConfig {
             completion_vectors: 1,
             interrupts: 1,
             max_pages: 1 << 18,
+            cpu: Cpu::compiled(),
             trace: None,
             on_leak: None,
         }
@@ -130,6 +135,7 @@ impl fmt::Debug for DeviceConfig {
             .field("completion_vectors", &self.completion_vectors)
             .field("interrupts", &self.interrupts)
             .field("max_pages", &self.max_pages)
+            .field("cpu", &self.cpu)
             .field("trace", &self.trace.is_some())
             .field("on_leak", &self.on_leak.is_some())
             .finish()
