@@ -48,6 +48,8 @@ pub(crate) struct Port {
 enum Source {
     Platform,
     Allocator(Arc<dyn QueueAllocator>, ResourceType),
+    /// A caller who keeps it: it is not given back.
+    Caller,
 }
 
 /// An entry of the ledger.
@@ -105,6 +107,11 @@ impl Port {
         wrong.map_or(Ok(Some(region)), |what| Err(Error::Invalid { what }))
     }
 
+    /// Memory that stays its caller's.
+    pub(crate) fn borrow(self: &Arc<Self>, mem: DmaMem) -> DmaRegion {
+        DmaRegion { mem, port: self.clone(), lent: None, source: Source::Caller }
+    }
+
     /// Gives memory back to where it came from.
     ///
     /// # Safety
@@ -115,6 +122,7 @@ impl Port {
             Source::Platform => unsafe { self.platform.free(mem) },
             // SAFETY: the caller's promise.
             Source::Allocator(allocator, resource) => unsafe { allocator.free(mem, resource) },
+            Source::Caller => {}
         }
     }
 

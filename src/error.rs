@@ -113,13 +113,15 @@ pub enum Failure {
     /// Commands that waited at the same time, or as many as there are slots, came to their deadlines and none was answered; or
     /// one did, and the firmware's heartbeat has stopped.
     Silent,
+    /// There never was one: the object is of [`raw`](crate::raw) parts.
+    NoDevice,
 }
 
 impl Failure {
     const fn errno(self) -> i32 {
         match self {
             Self::Health(_) => errno::EIO,
-            Self::NicDisabled | Self::Reset | Self::Gone => errno::ENODEV,
+            Self::NicDisabled | Self::Reset | Self::Gone | Self::NoDevice => errno::ENODEV,
             Self::Silent => errno::ETIMEDOUT,
         }
     }
@@ -128,6 +130,7 @@ impl Failure {
         match self {
             Self::Gone => "check the slot, its power and the PCIe link, and whether somebody resets it",
             Self::Reset => "open it again",
+            Self::NoDevice => "make the object from a device",
             _ => "reset the device and open it again",
         }
     }
@@ -143,6 +146,7 @@ impl fmt::Display for Failure {
             }
             Self::Gone => f.write_str("the device does not answer, its registers read as all ones"),
             Self::Silent => f.write_str("the firmware answers no command any more"),
+            Self::NoDevice => f.write_str("there is no device, as the object was made from raw parts"),
         }
     }
 }

@@ -29,6 +29,7 @@ mod pages_of;
 mod parent_domain;
 mod pd;
 mod qp;
+pub mod raw;
 mod srq;
 mod sync;
 

@@ -125,7 +125,12 @@ impl CommandQueue {
         }
         let mut memory = port.alloc(4096, 4096)?;
         memory.lend("command queue");
-        Ok(Self {
+        Ok(Self::within(port, memory, log_size, log_stride))
+    }
+
+    /// A queue in this memory, through which nothing may be sent if that has no room for it.
+    pub(crate) fn within(port: &Arc<Port>, memory: DmaRegion, log_size: u32, log_stride: u32) -> Self {
+        Self {
             port: port.clone(),
             memory,
             slots: 1 << log_size,
@@ -140,7 +145,7 @@ impl CommandQueue {
                 progress: Progress::default(),
                 counters: CommandCounters::default(),
             }),
-        })
+        }
     }
 
     /// Address of the queue for the device.

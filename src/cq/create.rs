@@ -10,7 +10,7 @@ use mlx5_hw::ring::{CqeFormat, Ring};
 
 use super::memory::{RecordMemory, RingMemory};
 use super::plan::{Compression, Plan};
-use super::{AnyRing, Cq, Shared, rows};
+use super::{AnyRing, Cq, Shared, each_ring, rows};
 use crate::device::{Device, DeviceInner};
 use crate::dv::{self, CqeCompLayout};
 use crate::error::Error;
@@ -93,46 +93,61 @@ impl Device {
     pub fn dv_create_cq(&self, attr: &CqInitAttrEx<'_>, dv: &dv::CqInitAttr) -> Result<Cq, Error> {
         let dev = self.inner();
         let plan = Plan::of(dev, attr, dv)?;
-        let small = plan.cqe_size == 64;
-        let Some(Compression { format, layout, max_num }) = plan.compression else {
-            return match small {
-                true => plan.build(dev, attr, AnyRing::B64),
-                false => plan.build(dev, attr, AnyRing::B128),
-            };
-        };
-        match (layout, small) {
-            (CqeCompLayout::Basic, true) => {
-                plan.build(dev, attr, |ring| AnyRing::Basic64(ring.with_sessions(format, max_num)))
-            }
-            (CqeCompLayout::Basic, false) => {
-                plan.build(dev, attr, |ring| AnyRing::Basic128(ring.with_sessions(format, max_num)))
-            }
-            (CqeCompLayout::Enhanced, true) => {
-                plan.build(dev, attr, |ring| AnyRing::Enhanced64(ring.with_sessions(format, max_num)))
-            }
-            (CqeCompLayout::Enhanced, false) => {
-                plan.build(dev, attr, |ring| AnyRing::Enhanced128(ring.with_sessions(format, max_num)))
-            }
+        plan.build(dev, attr, AnyRing::new(plan.log_size, plan.cqe_size, plan.compression)?)
+    }
+}
+
+impl AnyRing {
+    /// A fresh ring of `2^log_size` entries of 64 bytes, or else of 128.
+    ///
+    /// # Errors
+    /// `Invalid` for more slots than any ring has.
+    pub(super) fn new(log_size: u32, cqe_size: u16, compression: Option<Compression>) -> Result<Self, Error> {
+        fn of<F: CqeFormat>(log_size: u32) -> Result<Ring<F>, Error> {
+            Ring::new(log_size).map_err(|_| Error::Invalid { what: "the ring is too large" })
         }
+        let small = cqe_size == 64;
+        let Some(Compression { format, layout, max_num }) = compression else {
+            return Ok(if small { Self::B64(of(log_size)?) } else { Self::B128(of(log_size)?) });
+        };
+        Ok(match (layout, small) {
+            (CqeCompLayout::Basic, true) => Self::Basic64(of(log_size)?.with_sessions(format, max_num)),
+            (CqeCompLayout::Basic, false) => Self::Basic128(of(log_size)?.with_sessions(format, max_num)),
+            (CqeCompLayout::Enhanced, true) => Self::Enhanced64(of(log_size)?.with_sessions(format, max_num)),
+            (CqeCompLayout::Enhanced, false) => Self::Enhanced128(of(log_size)?.with_sessions(format, max_num)),
+        })
+    }
+
+    /// Bytes of memory that the ring takes.
+    pub(super) fn bytes(&self) -> usize {
+        each_ring!(self, ring => ring.bytes())
+    }
+
+    /// Stamps all slots vacant.
+    fn init_memory(&self, mem: &RingMemory) {
+        fn init<F: CqeFormat>(ring: &Ring<F>, words: &[AtomicU32]) {
+            Ring::<F>::init_memory(words.get(..ring.bytes() / 4).unwrap_or_default());
+        }
+        each_ring!(self, ring => init(ring, mem.words()));
+    }
+
+    /// Size of entries as contexts say it.
+    pub(super) fn cqe_sz(&self) -> u32 {
+        const fn of<F: CqeFormat>(_: &Ring<F>) -> u32 {
+            F::CQE_SZ
+        }
+        each_ring!(self, ring => of(ring))
     }
 }
 
 impl Plan {
-    fn build<F: CqeFormat>(
-        &self,
-        dev: &Arc<DeviceInner>,
-        attr: &CqInitAttrEx<'_>,
-        wrap: impl FnOnce(Ring<F>) -> AnyRing,
-    ) -> Result<Cq, Error> {
-        let ring = Ring::<F>::new(self.log_size).map_err(|_| Error::Invalid { what: "the ring is too large" })?;
+    fn build(&self, dev: &Arc<DeviceInner>, attr: &CqInitAttrEx<'_>, ring: AnyRing) -> Result<Cq, Error> {
         let allocator = attr.domain().and_then(ParentDomain::allocator);
         let mut mem = RingMemory::alloc(dev, ring.bytes(), allocator)?;
         let mut record = RecordMemory::alloc(dev, allocator)?;
-        if let Some(slots) = mem.words().get(..ring.bytes() / 4) {
-            Ring::<F>::init_memory(slots);
-        }
+        ring.init_memory(&mem);
         let eqn = attr.channel.map(|_| dev.admit_events(self.eqn)).transpose()?;
-        let (cqn, cqc) = self.lend_and_create::<F>(dev, &mut mem, &mut record, eqn)?;
+        let (cqn, cqc) = self.lend_and_create(dev, ring.cqe_sz(), (&mut mem, &mut record), eqn)?;
         dev.track();
         let mem = Arc::new(mem);
         let place = attr.channel.map(|channel| channel.join(attr.comp_vector, cqn, attr.cq_context));
@@ -158,7 +173,7 @@ impl Plan {
             next: None,
             shared: Arc::new(shared),
             reader,
-            ring: wrap(ring),
+            ring,
             pending: None,
             marked: 0,
             wc_flags: attr.wc_flags,
@@ -168,17 +183,17 @@ impl Plan {
     }
 
     /// Has the device make the queue; its number and what it was made with.
-    fn lend_and_create<F: CqeFormat>(
+    fn lend_and_create(
         &self,
         dev: &DeviceInner,
-        mem: &mut RingMemory,
-        record: &mut RecordMemory,
+        cqe_sz: u32,
+        (mem, record): (&mut RingMemory, &mut RecordMemory),
         eqn: Option<u32>,
     ) -> Result<(u32, Cqc), Error> {
         mem.lend();
         record.lend();
         let pages = mem.pages();
-        let cqc = self.context::<F>(dev, record.iova(), pages.log_size);
+        let cqc = self.context(dev, cqe_sz, record.iova(), pages.log_size);
         let created = dev.exec(&CreateCq { cqc, pas: &pages.addresses });
         if created.as_ref().is_err_and(|error| error.refused()) {
             mem.reclaim();

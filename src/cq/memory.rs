@@ -45,6 +45,11 @@ impl RingMemory {
         Ok(Self { region: alloc(dev, allocator, size, ResourceType::CQ)?, bytes })
     }
 
+    /// A ring of `bytes` bytes in memory that somebody else has made and initialised.
+    pub(super) const fn within(region: DmaRegion, bytes: usize) -> Self {
+        Self { region, bytes }
+    }
+
     /// The memory; more may lie behind the ring.
     #[inline]
     pub(super) fn words(&self) -> &[AtomicU32] {
@@ -77,6 +82,11 @@ impl RecordMemory {
         let region = alloc(dev, allocator, size, ResourceType::DBR)?;
         region.words().iter().take(dbrec::BYTES / 4).for_each(|word| word.store(0, Ordering::Relaxed));
         Ok(Self(region))
+    }
+
+    /// A record in memory that somebody else has made.
+    pub(super) const fn within(region: DmaRegion) -> Self {
+        Self(region)
     }
 
     /// The record; more may lie behind it.

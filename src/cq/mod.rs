@@ -13,6 +13,7 @@ mod plan;
 mod poll_error;
 mod poller;
 mod purge;
+mod raw;
 mod resize;
 mod rows;
 mod tag_matching;
@@ -35,6 +36,8 @@ use memory::{Allocator, RecordMemory, RingMemory};
 pub(crate) use plan::TimeStamps;
 pub use poll_error::{PollError, SigErr};
 pub use poller::{PollAttr, Poller};
+pub(crate) use raw::CQN as RAW_CQN;
+pub use raw::RawCqAttr;
 use resize::NextRing;
 pub use resize::{ModerateCq, ModifyCqAttr};
 pub(crate) use rows::{Reader, Rows};
@@ -124,6 +127,11 @@ impl Shared {
     /// Whether this is a CQ of the device.
     pub(crate) fn is_of(&self, dev: &Arc<DeviceInner>) -> bool {
         Arc::ptr_eq(&self.dev, dev)
+    }
+
+    /// Whether this is a CQ without a device.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.dev.is_detached()
     }
 
     /// The time stamps that its completions carry.

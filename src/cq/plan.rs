@@ -3,7 +3,7 @@
 use mlx5_hw::cqc::{Cqc, CqeSz};
 use mlx5_hw::mini_cqe::MiniFormat;
 use mlx5_hw::qpc::TsFormat;
-use mlx5_hw::ring::{CqeFormat, MAX_LOG_SIZE};
+use mlx5_hw::ring::MAX_LOG_SIZE;
 
 use super::{CqInitAttrEx, CqLimits};
 use crate::device::DeviceInner;
@@ -122,11 +122,11 @@ impl Plan {
     }
 
     /// The context: all zero but for what is set here.
-    pub(super) fn context<F: CqeFormat>(&self, dev: &DeviceInner, dbr_addr: u64, log_page_size: u32) -> Cqc {
+    pub(super) fn context(&self, dev: &DeviceInner, cqe_sz: u32, dbr_addr: u64, log_page_size: u32) -> Cqc {
         let ts_format =
             if self.time_stamps == TimeStamps::RealTime { TsFormat::REAL_TIME } else { TsFormat::FREE_RUNNING };
         let cqc = Cqc::new()
-            .with_cqe_sz(if self.pad { CqeSz::PAD_128.0.into() } else { F::CQE_SZ })
+            .with_cqe_sz(if self.pad { CqeSz::PAD_128.0.into() } else { cqe_sz })
             .with_oi(self.ignore_overrun)
             .with_cq_timestamp_format(ts_format.0.into())
             .with_log_cq_size(self.log_size)
@@ -180,7 +180,7 @@ fn compression(dv: &dv::CqInitAttr, cqe_size: u16, limits: &CqLimits) -> Result<
 }
 
 /// The format of exactly one bit.
-fn mini_format(format: CqeCompResFormat) -> Option<MiniFormat> {
+pub(super) fn mini_format(format: CqeCompResFormat) -> Option<MiniFormat> {
     Some(match format {
         CqeCompResFormat::HASH => MiniFormat::Hash,
         CqeCompResFormat::CSUM => MiniFormat::Csum,

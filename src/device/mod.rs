@@ -4,6 +4,7 @@ mod attr;
 mod bringup;
 mod config;
 mod control;
+mod detached;
 pub(crate) mod port;
 mod teardown;
 

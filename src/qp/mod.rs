@@ -17,7 +17,7 @@ use mlx5_hw::dbrec::QpDbRec;
 pub use attr::{Mtu, QpAttr, QpCap, QpInitAttr, QpState, QpType};
 pub use modify::ExclusiveCqs;
 pub use post::PostError;
-pub(crate) use work::{QpWork, UserIndices};
+pub(crate) use work::{Outstanding, QpWork, UserIndex, UserIndices};
 pub use wr::{RecvWr, Remote, SendWr, Sge, UdAddress, WrOpcode};
 
 use crate::cq::Shared as CqShared;

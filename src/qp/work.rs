@@ -70,6 +70,12 @@ impl UserIndex {
         Ok(Self { index, of: of.clone() })
     }
 
+    /// One that somebody else gives out; `None` if no queue can have it.
+    pub(crate) fn given(index: u32) -> Option<Self> {
+        let of = UserIndices(Mutex::new(Free { fresh: 0, returned: Vec::with_capacity(1) }));
+        (index < INDICES).then(|| Self { index, of: Arc::new(of) })
+    }
+
     pub(crate) fn get(&self) -> u32 {
         self.index
     }

@@ -26,13 +26,13 @@ const OVER: u32 = 2;
 
 impl SrqWork {
     /// For this many places.
-    pub(super) fn new(places: u32) -> Self {
+    pub(crate) fn new(places: u32) -> Self {
         Self { slots: (0..places).map(|_| Slot::default()).collect(), free: FreeList::new(places) }
     }
 
     /// Poster: notes the request in a place that it has.
     #[inline]
-    pub(super) fn push(&self, place: u16, wr_id: u64) {
+    pub(crate) fn push(&self, place: u16, wr_id: u64) {
         if let Some(slot) = self.slots.get(usize::from(place)) {
             slot.wr_id.store(wr_id, Ordering::Relaxed);
             slot.state.store(OPEN, Ordering::Release);
@@ -41,7 +41,7 @@ impl SrqWork {
 
     /// Poster: the places that came free.
     #[inline]
-    pub(super) fn take_free(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn take_free(&self) -> impl Iterator<Item = u32> + '_ {
         self.free.take()
     }
 
