@@ -6,6 +6,7 @@ use crate::bytes::{be32, be64};
 use crate::data;
 use crate::device::Device;
 use crate::eq;
+use crate::flame;
 use crate::pci::{MOST_VECTORS, MSIX_PENDING, MSIX_TABLE};
 use crate::violation::ViolationKind;
 
@@ -55,9 +56,19 @@ pub(crate) fn is_cq_arm(offset: usize) -> bool {
     offset >= INIT_SEGMENT_END && (0x20..0x28).contains(&(offset % UAR_BYTES))
 }
 
-/// Writes 1, 2, 4 or 8 bytes at `offset`.
+/// Writes 1, 2, 4 or 8 bytes at `offset`, or a store of 64 that the processor has combined.
 pub(crate) fn write(dev: &mut Device, offset: usize, bytes: &[u8]) {
-    dev.calls.write(offset.checked_sub(INIT_SEGMENT_END).map(|at| at % UAR_BYTES));
+    if let Ok(block) = bytes.try_into() {
+        return flame::store(dev, offset, block);
+    }
+    flame::release(dev);
+    single(dev, offset, bytes);
+}
+
+/// Writes at most 8 bytes.
+pub(crate) fn single(dev: &mut Device, offset: usize, bytes: &[u8]) {
+    let buffer = flame::buffer_bytes(dev);
+    dev.calls.write(offset.checked_sub(INIT_SEGMENT_END).map(|at| at % UAR_BYTES), buffer);
     if !dev.reachable() || !in_range(dev, offset, bytes.len()) {
         return;
     }
@@ -72,8 +83,8 @@ pub(crate) fn write(dev: &mut Device, offset: usize, bytes: &[u8]) {
     }
 }
 
-fn in_range(dev: &mut Device, offset: usize, width: usize) -> bool {
-    if !matches!(width, 1 | 2 | 4 | 8) || !offset.is_multiple_of(width) {
+pub(crate) fn in_range(dev: &mut Device, offset: usize, width: usize) -> bool {
+    if !matches!(width, 1 | 2 | 4 | 8 | flame::BLOCK) || !offset.is_multiple_of(width) {
         dev.violate(ViolationKind::BarMisaligned, format!("{width} bytes at {offset:#x}"));
         return false;
     }
@@ -95,10 +106,11 @@ fn uar_write(dev: &mut Device, page: u32, offset: usize, bytes: &[u8]) {
         (0x40, 4) => eq::doorbell(dev, page, be32(bytes, 0), true),
         (0x48, 4) => eq::doorbell(dev, page, be32(bytes, 0), false),
         (0x20 | 0x24, 4) => half(dev, page, offset, bytes),
-        (0x800.., 4) if offset % 0x100 < 8 => half(dev, page, offset, bytes),
-        (0x800.., 8) if offset.is_multiple_of(0x100) => data::sq_doorbell(dev, page, be64(bytes, 0)),
-        // What follows a BlueFlame doorbell: the rest of the work request. It is read from the queue instead.
-        (0x800.., 8) => (),
+        (0x800.., 4) if offset % flame::buffer_bytes(dev) < 8 => half(dev, page, offset, bytes),
+        (0x800.., 8) if offset.is_multiple_of(flame::buffer_bytes(dev)) => {
+            flame::doorbell(dev, (page, offset), be64(bytes, 0));
+        }
+        (0x800.., 8) => flame::piece(dev, page, offset),
         _ => {
             let detail = format!("UAR {page:#x}, {} bytes at {offset:#x}", bytes.len());
             dev.violate(ViolationKind::UarUnknownOffset, detail);
@@ -118,5 +130,5 @@ fn half(dev: &mut Device, page: u32, offset: usize, bytes: &[u8]) {
     dev.half_doorbell = None;
     let (high, low) = if offset.is_multiple_of(8) { (word, first) } else { (first, word) };
     let value = u64::from(high) << 32 | u64::from(low);
-    if offset < 0x800 { data::cq_arm(dev, page, value) } else { data::sq_doorbell(dev, page, value) }
+    if offset < 0x800 { data::cq_arm(dev, page, value) } else { flame::doorbell(dev, (page, offset & !4), value) }
 }

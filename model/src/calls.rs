@@ -9,6 +9,9 @@ pub struct Calls {
     pub init_segment: u64,
     /// Doorbells of send queues.
     pub sends: u64,
+    /// Work requests that were stored to a BlueFlame buffer, each with the first of its stores; one that arrives in pieces counts as
+    /// the doorbell that it then is.
+    pub flames: u64,
     /// Arm doorbells of completion queues.
     pub cq_arms: u64,
     /// Doorbells of event queues that arm.
@@ -31,7 +34,7 @@ pub struct Calls {
 impl Calls {
     /// Doorbells of all kinds, commands included.
     pub fn doorbells(&self) -> u64 {
-        self.init_segment + self.sends + self.cq_arms + self.eq_arms + self.eq_updates + self.other_writes
+        self.init_segment + self.sends + self.flames + self.cq_arms + self.eq_arms + self.eq_updates + self.other_writes
     }
 
     /// The calls that came after `before`.
@@ -40,6 +43,7 @@ impl Calls {
             reads: self.reads - before.reads,
             init_segment: self.init_segment - before.init_segment,
             sends: self.sends - before.sends,
+            flames: self.flames - before.flames,
             cq_arms: self.cq_arms - before.cq_arms,
             eq_arms: self.eq_arms - before.eq_arms,
             eq_updates: self.eq_updates - before.eq_updates,
@@ -56,16 +60,17 @@ impl Calls {
         if vectors.is_empty() { self.pauses += 1 } else { self.waits += 1 }
     }
 
-    /// A write at `at` of a UAR page, or to the init segment. Of an 8-byte doorbell in two halves the first counts.
-    pub(crate) fn write(&mut self, at: Option<usize>) {
+    /// A write of up to 8 bytes at `at` of a UAR page, or to the init segment; `buffer` is the size of a BlueFlame buffer. Of an 8-byte
+    /// doorbell in two halves the first counts.
+    pub(crate) fn write(&mut self, at: Option<usize>, buffer: usize) {
         match at {
             None => self.init_segment += 1,
             Some(0x20) => self.cq_arms += 1,
             Some(0x40) => self.eq_arms += 1,
             Some(0x48) => self.eq_updates += 1,
-            Some(at @ 0x800..) if at.is_multiple_of(0x100) => self.sends += 1,
+            Some(at @ 0x800..) if at.is_multiple_of(buffer) => self.sends += 1,
             Some(0x24) => (),
-            Some(at @ 0x800..) if at % 0x100 == 4 => (),
+            Some(at @ 0x800..) if at % buffer == 4 => (),
             Some(_) => self.other_writes += 1,
         }
     }

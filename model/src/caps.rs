@@ -169,14 +169,13 @@ impl Caps {
 type Value = (&'static str, usize, usize, usize, u64);
 
 /// Yes-or-no capabilities and small codes: name, byte, bit, width, value.
-const FIXED: [Value; 10] = [
+const FIXED: [Value; 9] = [
     ("local_ca_ack_delay", 0x35, 3, 5, 16),
     ("umr_modify_entity_size_disabled", 0x40, 7, 1, 1),
     ("compact_address_vector", 0x40, 0, 1, 1),
     ("uar_4k", 0x48, 0, 1, 1),
     ("num_of_uars_per_page", 0xa4, 0, 32, 1),
     ("log_pg_sz", 0x4b, 0, 8, 12),
-    ("log_bf_reg_size", 0x4d, 3, 5, 9),
     ("imaicl", 0x46, 1, 1, 1),
     ("vhca_id", 0x6, 0, 16, 1),
     ("max_tc", 0x39, 4, 4, 8),
@@ -196,7 +195,7 @@ const SIZES: [Value; 10] = [
     ("log_max_current_uc_list", 0x7f, 3, 5, 4),
 ];
 
-fn configured(config: &CapConfig) -> [Value; 28] {
+fn configured(config: &CapConfig) -> [Value; 30] {
     // Object numbers have 24 bits.
     let [eq, cq, qp, mkey, pd] = config.log_max.map(|log| u64::from(log.min(24)));
     [
@@ -226,6 +225,8 @@ fn configured(config: &CapConfig) -> [Value; 28] {
         ("fl_rc_qp_when_roce_disabled", 0x49, 0, 1, config.fl_rc_qp_when_roce_disabled.into()),
         ("roce", 0x43, 5, 1, config.roce.into()),
         ("atomic", 0x43, 6, 1, config.atomic.into()),
+        ("bf", 0x4c, 0, 1, config.bf.into()),
+        ("log_bf_reg_size", 0x4d, 3, 5, config.log_bf_reg_size.min(31).into()),
         ("driver_version", 0x4c, 1, 1, config.driver_version.into()),
         ("page_request_disable", 0x0, 6, 1, config.page_request_disable.into()),
         ("num_ports", 0x37, 0, 8, config.num_ports.into()),

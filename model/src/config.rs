@@ -53,6 +53,9 @@ pub struct ModelConfig {
     pub link_up: bool,
     /// The function can be reset by itself: PCI Express device capabilities, bit 28. If not, its reset bit does nothing.
     pub flr: bool,
+    /// The processor combines stores to the UAR pages: [`Bar::has_wc`](mlx5_hw::platform::Bar::has_wc). False unless changed, as
+    /// vfio-pci maps registers. [`Model::set_store_pace`](crate::Model::set_store_pace) says how whole such a store arrives.
+    pub write_combining: bool,
     /// What CREATE_QP and CREATE_CQ may ask for and the rest of the general capabilities.
     pub caps: CapConfig,
 }
@@ -97,6 +100,10 @@ pub struct CapConfig {
     pub fl_rc_qp_when_roce_disabled: bool,
     /// `fl_rc_qp_when_roce_enabled`: the same while RoCE is on.
     pub fl_rc_qp_when_roce_enabled: bool,
+    /// `bf`: a work request may be stored to a BlueFlame buffer instead of a doorbell.
+    pub bf: bool,
+    /// `log_bf_reg_size`: log2 of the bytes of a BlueFlame register, which is two buffers of the same size; 4 to 11.
+    pub log_bf_reg_size: u8,
     /// `roce`: the function has RoCE; its own capability page then exists.
     pub roce: bool,
     /// `atomic`: the function does 8-byte atomics; their own capability page then exists.
@@ -153,6 +160,8 @@ impl Default for CapConfig {
             ib_virt: false,
             fl_rc_qp_when_roce_disabled: true,
             fl_rc_qp_when_roce_enabled: true,
+            bf: true,
+            log_bf_reg_size: 9,
             roce: true,
             atomic: true,
             driver_version: true,
@@ -209,6 +218,7 @@ const NAMED: &[(&str, Off)] = &[
     ("ib_virt", |c| c.ib_virt = false),
     ("fl_rc_qp_when_roce_disabled", |c| c.fl_rc_qp_when_roce_disabled = false),
     ("fl_rc_qp_when_roce_enabled", |c| c.fl_rc_qp_when_roce_enabled = false),
+    ("bf", |c| c.bf = false),
     ("roce", |c| c.roce = false),
     ("atomic", |c| c.atomic = false),
     ("driver_version", |c| c.driver_version = false),
@@ -250,6 +260,7 @@ impl ModelConfig {
             ethernet: false,
             fl_rc_qp_when_roce_disabled: false,
             fl_rc_qp_when_roce_enabled: false,
+            bf: false,
             roce: false,
             atomic: false,
             driver_version: false,
@@ -289,6 +300,7 @@ impl Default for ModelConfig {
             lmc: 7,
             link_up: true,
             flr: true,
+            write_combining: false,
             caps: CapConfig::default(),
         }
     }

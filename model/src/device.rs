@@ -8,6 +8,7 @@ use crate::config::ModelConfig;
 use crate::data;
 use crate::dma::{DmaFault, DmaSpace};
 use crate::eq;
+use crate::flame::Flames;
 use crate::hca::{Hca, HcaState};
 use crate::held::{Account, ReleaseKind};
 use crate::irqs::Irqs;
@@ -54,6 +55,8 @@ pub(crate) struct Device {
     pub(crate) calls: Calls,
     /// First half of an 8-byte doorbell that came as two writes: UAR page, offset, value.
     pub(crate) half_doorbell: Option<(u32, usize, u32)>,
+    /// What the BlueFlame buffers hold.
+    pub(crate) flames: Flames,
     /// Register writes reach the device later than they were made, and find memory as it is by then.
     pub(crate) writes_are_posted: bool,
     /// Turns of a wait loop in which nothing happened.
@@ -88,6 +91,7 @@ impl Device {
             arm_needs_new_number: false,
             calls: Calls::default(),
             half_doorbell: None,
+            flames: Flames::default(),
             writes_are_posted: false,
             idle: 0,
             config,
@@ -280,6 +284,7 @@ impl Device {
     /// Forgets all objects, as a teardown does.
     pub(crate) fn drop_objects(&mut self) {
         self.objects = Objects::default();
+        self.flames.clear();
         data::reset(self);
     }
 

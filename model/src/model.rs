@@ -48,13 +48,14 @@ struct Shared {
     wall: Mutex<Option<(Instant, u64)>>,
     /// Arm doorbells of completion queues arrive before their write returns.
     arms_arrive_at_once: AtomicBool,
+    write_combining: bool,
     /// Turns of wait loops while it ran on its own thread.
     relaxed: AtomicU64,
 }
 
 struct Posted {
     offset: usize,
-    bytes: [u8; 8],
+    bytes: [u8; 64],
     len: usize,
 }
 
@@ -73,6 +74,7 @@ impl Model {
     /// A function as a port hands it over: reset, memory space and bus mastering on.
     pub fn new(config: ModelConfig) -> Self {
         let shared = Shared {
+            write_combining: config.write_combining,
             device: Mutex::new(Device::new(config)),
             posted: Mutex::default(),
             doorbell: Condvar::new(),
@@ -109,11 +111,15 @@ impl Model {
         self.shared.threaded.load(Ordering::Acquire)
     }
 
-    /// A register write of 1, 2, 4 or 8 bytes.
+    pub(crate) fn combines_stores(&self) -> bool {
+        self.shared.write_combining
+    }
+
+    /// A register write of 1, 2, 4 or 8 bytes, or a combined store of 64.
     pub(crate) fn register_write(&self, offset: usize, data: &[u8]) {
         let mut posted = lock(&self.shared.posted);
         if self.is_threaded() {
-            let mut bytes = [0; 8];
+            let mut bytes = [0; 64];
             bytes[..data.len()].copy_from_slice(data);
             posted.push_back(Posted { offset, bytes, len: data.len() });
             let full = posted.len() >= MOST_POSTED;

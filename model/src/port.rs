@@ -85,4 +85,18 @@ unsafe impl Bar for Model {
     fn write64(&self, offset: usize, value: u64) {
         self.register_write(offset, &value.to_le_bytes());
     }
+
+    fn has_wc(&self) -> bool {
+        self.combines_stores()
+    }
+
+    fn write_combined(&self, offset: usize, block: &[u64; 8]) {
+        let bytes = block.map(u64::to_le_bytes);
+        if self.combines_stores() {
+            return self.register_write(offset, bytes.as_flattened());
+        }
+        for (at, word) in bytes.iter().enumerate() {
+            self.register_write(offset + 8 * at, word);
+        }
+    }
 }

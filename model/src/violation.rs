@@ -103,6 +103,16 @@ violations! {
     SendDoorbellState = "The doorbell is dropped; the work requests start with a later one or never.";
     /// A send doorbell before its doorbell record was written, or twice for one record.
     SendRecordStale = "The device reads the old record and finds nothing to do: the work request starts with a later doorbell or never.";
+    /// A work request in a BlueFlame buffer is not the one in the queue's memory.
+    BlueFlameDiffers = "The device executes the one or the other, depending on whether the store arrived whole.";
+    /// A part of a work request was stored to a BlueFlame buffer, and then something else came.
+    BlueFlameIncomplete = "The device waits for the rest or takes a mix of two requests; at best it reads the request from memory, late.";
+    /// More was stored to a BlueFlame buffer than the blocks of one work request, or the request has more than the buffer holds.
+    BlueFlameLength = "What runs over the end of the buffer lands in the other one, and spoils the work request that is there.";
+    /// Two work requests, one after the other, were stored to the same BlueFlame buffer instead of to each in turn.
+    BlueFlameBuffer = "The processor combines both into one store, or the second overwrites the first while the device reads it: a request is lost.";
+    /// A work request was stored to a BlueFlame buffer of a function that has none (`bf` is 0), or not to a buffer.
+    BlueFlameMissing = "The device takes the doorbell at its start, at best, and reads the work request from memory.";
     /// The send counter of a doorbell record covers more than the queue holds, or went back.
     SendQueueOverrun = "The device executes stale and half-written work requests.";
     /// The receive counter of a doorbell record covers more than the queue holds, or went back.

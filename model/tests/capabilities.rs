@@ -57,7 +57,7 @@ fn general(config: &CapConfig) -> BTreeMap<&'static str, u64> {
 /// A change to the configuration, and the fields that it changes: name and new value.
 type Change = (fn(&mut CapConfig), &'static [(&'static str, u64)]);
 
-const CHANGES: [Change; 38] = [
+const CHANGES: [Change; 40] = [
     (|c| c.cqe_version = 2, &[("cqe_version", 2)]),
     (|c| c.log_max[0] = 7, &[("log_max_eq", 7)]),
     (|c| c.log_max[1] = 9, &[("log_max_cq", 9)]),
@@ -76,6 +76,8 @@ const CHANGES: [Change; 38] = [
     (|c| c.cq_period_start_from_cqe = false, &[("cq_period_start_from_cqe", 0)]),
     (|c| c.scqe_break_moderation = false, &[("scqe_break_moderation", 0)]),
     (|c| c.ethernet = false, &[("eth_virt", 0), ("port_type", 0)]),
+    (|c| c.bf = false, &[("bf", 0)]),
+    (|c| c.log_bf_reg_size = 7, &[("log_bf_reg_size", 7)]),
     (|c| c.roce = false, &[("roce", 0)]),
     (|c| c.ib_virt = true, &[("ib_virt", 1)]),
     (|c| c.fl_rc_qp_when_roce_disabled = false, &[("fl_rc_qp_when_roce_disabled", 0)]),
@@ -117,6 +119,7 @@ fn each_setting_changes_the_field_of_its_name_and_no_other() {
 fn what_the_function_can_do_has_the_names_of_the_headers() {
     let expected = BTreeMap::from([
         ("atomic", 1),
+        ("bf", 1),
         ("cmdif_checksum", 1),
         ("compact_address_vector", 1),
         ("cq_moderation", 1),

@@ -1,5 +1,7 @@
 //! Work requests of a send queue as the device fetches them: read, checked, with their payload gathered.
 
+use std::ops::Range;
+
 use super::av::{Address, FORCE_LOOPBACK};
 use super::cqe::{CqeError, syndrome};
 use super::memory;
@@ -60,21 +62,40 @@ impl Body {
     }
 }
 
+/// Units of 16 bytes of the work request at basic block `at` of a send queue, read from memory, across the end of the ring.
+pub(crate) fn bytes(dev: &mut Device, qpn: u32, at: u16, units: Range<usize>) -> Option<Vec<u8>> {
+    let qp = dev.objects.qps.get(&qpn)?;
+    let buffer = qp.buffer.clone();
+    let places: Vec<u64> = units.map(|unit| wqe::send_at(qp, at, unit)).collect();
+    let mut raw = vec![0; places.len() * DS_UNIT];
+    for (piece, at) in raw.chunks_exact_mut(DS_UNIT).zip(places) {
+        dev.buffer_read("send work request", &buffer, at, piece).ok()?;
+    }
+    Some(raw)
+}
+
 /// The control segment at basic block `at` of a send queue.
 pub(crate) fn control(dev: &mut Device, qpn: u32, at: u16) -> Option<Ctrl> {
-    let qp = dev.objects.qps.get(&qpn)?;
-    let (buffer, at) = (qp.buffer.clone(), wqe::send_at(qp, at, 0));
-    let mut raw = [0; DS_UNIT];
-    dev.buffer_read("send work request", &buffer, at, &mut raw).ok()?;
-    Some(Ctrl::decode(&raw))
+    bytes(dev, qpn, at, 0..1).map(|raw| Ctrl::decode(&raw))
 }
 
 /// Reads the work request at basic block `at`, `posted` blocks before the producer, and gathers its payload. `None` when not even
-/// its control segment can be read.
-pub(crate) fn request(dev: &mut Device, qpn: u32, at: u16, posted: u16) -> Option<Fetched> {
-    let ctrl = control(dev, qpn, at)?;
+/// its control segment can be read. Nothing is read of one that came with its doorbell, `flame`.
+pub(crate) fn request(dev: &mut Device, qpn: u32, at: u16, posted: u16, flame: Option<Vec<u8>>) -> Option<Fetched> {
+    let (head, rest) = match flame {
+        Some(mut raw) => {
+            let rest = raw.split_off(DS_UNIT);
+            (raw, Some(rest))
+        }
+        None => (bytes(dev, qpn, at, 0..1)?, None),
+    };
+    let ctrl = Ctrl::decode(&head);
     let message = check(dev, qpn, &ctrl, at, posted)
-        .and_then(|()| work(dev, qpn, &ctrl, at))
+        .and_then(|()| {
+            let rest = rest.or_else(|| bytes(dev, qpn, at, 1..usize::from(ctrl.ds)));
+            rest.ok_or(CqeError::of(syndrome::LOCAL_QP_OP))
+        })
+        .and_then(|raw| work(dev, qpn, &ctrl, &raw))
         .and_then(|work| body(dev, qpn, work))
         .map(|body| Message { ctrl, body });
     Some((ctrl, message))
@@ -105,20 +126,11 @@ fn check(dev: &mut Device, qpn: u32, ctrl: &Ctrl, at: u16, posted: u16) -> Resul
     Err(malformed(dev, qpn, at, &fault))
 }
 
-/// Reads the segments behind the control segment, across the end of the ring.
-fn work(dev: &mut Device, qpn: u32, ctrl: &Ctrl, index: u16) -> Result<Work, CqeError> {
+/// What the segments behind the control segment ask for.
+fn work(dev: &mut Device, qpn: u32, ctrl: &Ctrl, raw: &[u8]) -> Result<Work, CqeError> {
     let unable = CqeError::of(syndrome::LOCAL_QP_OP);
-    let Some(qp) = dev.objects.qps.get(&qpn) else { return Err(unable) };
-    let buffer = qp.buffer.clone();
-    let places: Vec<u64> = (1..usize::from(ctrl.ds)).map(|unit| wqe::send_at(qp, index, unit)).collect();
-    let mut raw = vec![0; places.len() * DS_UNIT];
-    for (piece, at) in raw.chunks_exact_mut(DS_UNIT).zip(places) {
-        if dev.buffer_read("send work request", &buffer, at, piece).is_err() {
-            return Err(unable);
-        }
-    }
     let service = dev.objects.qps.get(&qpn).and_then(Qp::service).ok_or(unable)?;
-    let work = wqe::decode_work(service, ctrl.opcode, &raw).ok_or(unable)?;
+    let work = wqe::decode_work(service, ctrl.opcode, raw).ok_or(unable)?;
     if matches!(work, Ok(Work::Atomic(..))) && dev.hca.caps.current("atomic") == 0 {
         return Err(unable);
     }
@@ -132,7 +144,7 @@ fn work(dev: &mut Device, qpn: u32, ctrl: &Ctrl, index: u16) -> Result<Work, Cqe
     } else {
         work
     };
-    work.map_err(|fault: WqeFault| malformed(dev, qpn, index, &format!("{fault:?}")))
+    work.map_err(|fault: WqeFault| malformed(dev, qpn, ctrl.index, &format!("{fault:?}")))
 }
 
 /// Bytes of the longest message: a datagram is one packet.

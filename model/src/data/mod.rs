@@ -31,7 +31,9 @@ mod wqe;
 
 use std::collections::BTreeMap;
 
+use crate::bytes::be64;
 use crate::device::Device;
+use crate::flame;
 use crate::objects::{Cq, QpState};
 use crate::pace;
 
@@ -40,6 +42,7 @@ pub(crate) use gather::settle;
 pub use inject::CqeBytes;
 pub(crate) use mkey::RESERVED_LKEY;
 pub(crate) use wqe::TERMINATE_LKEY;
+use wqe::{Ctrl, DS_UNIT};
 
 /// A timer of the data path. The ticket tells which use of the number it belongs to; an old one is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +110,18 @@ impl DataPath {
 
 /// A send doorbell in UAR page `uar`: the first 8 bytes of a control segment, big-endian (queue number in bits 31:8).
 pub(crate) fn sq_doorbell(dev: &mut Device, uar: u32, value: u64) {
-    sq::doorbell(dev, uar, value);
+    sq::doorbell(dev, uar, value, None);
+}
+
+/// A whole work request that came with its doorbell, from UAR page `uar`.
+pub(crate) fn sq_flame(dev: &mut Device, uar: u32, request: Vec<u8>) {
+    sq::doorbell(dev, uar, be64(&request, 0), Some(request));
+}
+
+/// Bytes that the work request takes which begins with `head`, and the queue pair that it names.
+pub(crate) fn request_shape(head: &[u8]) -> (usize, u32) {
+    let ctrl = Ctrl::decode(head);
+    (usize::from(ctrl.ds).max(1) * DS_UNIT, ctrl.qpn)
 }
 
 /// An arm doorbell in UAR page `uar`: arm word in the high half, completion queue number in the low one.
@@ -130,6 +144,7 @@ pub(crate) fn qp_moved(dev: &mut Device, qpn: u32) {
     match dev.objects.qps.get(&qpn).map(|qp| qp.state) {
         Some(QpState::Error) => sq::enter_error(dev, qpn),
         Some(QpState::Reset) => {
+            flame::abandon(dev, qpn);
             release(dev, qpn);
             sq::restart(dev, qpn);
         }
@@ -149,6 +164,7 @@ fn release(dev: &mut Device, qpn: u32) {
 
 /// A queue pair is about to be destroyed.
 pub(crate) fn qp_destroyed(dev: &mut Device, qpn: u32) {
+    flame::abandon(dev, qpn);
     release(dev, qpn);
     dev.data.sends.remove(&qpn);
 }

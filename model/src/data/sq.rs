@@ -4,7 +4,7 @@ use super::cqe::{Completion, CqeError, Inline, Side, syndrome};
 use super::fault::Corruption;
 use super::fetch::{self, Body, Fetched, Message};
 use super::wire::{self, Answer};
-use super::wqe::Ctrl;
+use super::wqe::{Ctrl, DS_UNIT};
 use super::{Timer, cq, memory, rq};
 use crate::device::Device;
 use crate::eq::{self, Event, event};
@@ -25,6 +25,8 @@ pub(crate) struct SendRun {
     pub(super) watch: Option<u64>,
     /// The request behind the head and its index, fetched before the head was done.
     ahead: Option<(u16, Fetched)>,
+    /// The request at the head, and its index, as it came with its doorbell: it need not be read from memory.
+    flame: Option<(u16, Vec<u8>)>,
     /// Reads and atomics that this turn has sent since the last fence.
     requests: u32,
     /// What uses a shared receive queue has been told that this one takes nothing more from it.
@@ -37,8 +39,8 @@ pub(crate) struct SendRun {
     drawn: Option<Corruption>,
 }
 
-/// A doorbell: high half the WQE's first dword (index in bits 23:8), low half `qpn << 8 | ds`.
-pub(crate) fn doorbell(dev: &mut Device, uar: u32, value: u64) {
+/// A doorbell: high half the WQE's first dword (index in bits 23:8), low half `qpn << 8 | ds`. The WQE itself may come with it.
+pub(crate) fn doorbell(dev: &mut Device, uar: u32, value: u64, request: Option<Vec<u8>>) {
     let (index, qpn) = ((value >> 40) as u16, value as u32 >> 8);
     let Some(qp) = dev.objects.qps.get(&qpn) else {
         dev.violate(ViolationKind::DoorbellUnknownObject, format!("QP {qpn:#x} in UAR {uar:#x}"));
@@ -57,9 +59,32 @@ pub(crate) fn doorbell(dev: &mut Device, uar: u32, value: u64) {
     let Ok(word) = dev.dma_read_be32("send doorbell record", record.wrapping_add(4)) else {
         return lost(dev, qpn);
     };
-    if take_record(dev, qpn, word, index) {
-        run(dev, qpn);
+    if !take_record(dev, qpn, word, index) {
+        return;
     }
+    if let Some(request) = request {
+        keep(dev, (qpn, index), request);
+    }
+    run(dev, qpn);
+}
+
+/// A request that came with its doorbell must be the one in memory, unless it was read there and done already. If it is next, the
+/// device takes it; else it is read from memory when its turn comes.
+fn keep(dev: &mut Device, (qpn, index): (u32, u16), request: Vec<u8>) {
+    let Some(head) = dev.objects.qps.get(&qpn).map(|qp| qp.sq_consumer) else { return };
+    let run = dev.data.send(qpn);
+    run.flame = None;
+    if index.wrapping_sub(head) >= run.producer.wrapping_sub(head) {
+        return;
+    }
+    let idle = run.waiting.is_none() && run.ahead.is_none();
+    let Some(there) = fetch::bytes(dev, qpn, index, 0..request.len() / DS_UNIT) else { return };
+    if let Some(at) = there.iter().zip(&request).position(|(there, here)| there != here) {
+        let detail =
+            format!("QP {qpn:#x}, send WQE {index:#x}: byte {at:#x} is {:#x}, not {:#x}", request[at], there[at]);
+        dev.violate(ViolationKind::BlueFlameDiffers, detail);
+    }
+    dev.data.send(qpn).flame = (idle && index == head).then_some((index, request));
 }
 
 /// Checks the record against the doorbell and the queue, and takes over the new producer.
@@ -119,9 +144,10 @@ fn step(dev: &mut Device, qpn: u32) {
     let Some((at, limit)) = dev.objects.qps.get(&qpn).map(|qp| (qp.sq_consumer, qp.retry_count)) else { return };
     let run = dev.data.send(qpn);
     let posted = run.producer.wrapping_sub(at);
+    let flame = run.flame.take().filter(|(index, _)| *index == at).map(|(_, request)| request);
     let (ctrl, message) = match run.ahead.take() {
         Some((index, fetched)) if index == at => fetched,
-        _ => match fetch::request(dev, qpn, at, posted) {
+        _ => match fetch::request(dev, qpn, at, posted, flame) {
             Some(fetched) => fetched,
             None => return lost(dev, qpn),
         },
@@ -197,7 +223,7 @@ fn look_ahead(dev: &mut Device, qpn: u32, ctrl: &Ctrl) {
     let posted = left.saturating_sub(ctrl.blocks());
     let next = head.wrapping_add(ctrl.blocks());
     if posted > 0 && fetch::control(dev, qpn, next).is_some_and(|next| !next.fences()) {
-        let fetched = fetch::request(dev, qpn, next, posted);
+        let fetched = fetch::request(dev, qpn, next, posted, None);
         dev.data.send(qpn).ahead = fetched.map(|fetched| (next, fetched));
     }
 }

@@ -6,6 +6,11 @@ use mlx5_model::ViolationKind::{self, *};
 pub const COMMITTED_HERE: &[ViolationKind] = &[
     SendDoorbellState,
     SendRecordStale,
+    BlueFlameDiffers,
+    BlueFlameIncomplete,
+    BlueFlameLength,
+    BlueFlameBuffer,
+    BlueFlameMissing,
     SendQueueOverrun,
     ReceiveQueueOverrun,
     ReceiveLink,

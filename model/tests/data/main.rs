@@ -14,6 +14,8 @@ mod depth;
 mod errors;
 mod events;
 mod faults;
+mod flame;
+mod flame_errors;
 mod infiniband;
 mod inline;
 mod kinds;
