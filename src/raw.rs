@@ -98,9 +98,10 @@ impl Queue {
         self.wr_ids.len() as u32
     }
 
-    /// The next `n` places are posted, with the ids that they have.
+    /// The next `n` places are posted, or as many as are free, with the ids that they have.
     fn post(&self, work: &Outstanding, n: u32) {
         let posted = self.posted.load(Ordering::Relaxed);
+        let n = n.min(self.places().saturating_sub(work.used()));
         for at in (0..n).map(|i| posted.wrapping_add(i)) {
             if let Some(wr_id) = self.wr_ids.get((at & self.places().wrapping_sub(1)) as usize) {
                 work.push(at, *wr_id, None);
@@ -156,8 +157,8 @@ impl RawQp {
         self.qpn
     }
 
-    /// The next `n` places of the receive queue are posted, with the ids that they have. They are taken in their order, round and
-    /// round. For one thread at a time.
+    /// The next `n` places of the receive queue are posted, or as many as are free, with the ids that they have. They are taken in
+    /// their order, round and round. For one thread at a time.
     pub fn announce_receives(&self, n: u32) {
         self.recv.post(&self.work.recv, n);
     }

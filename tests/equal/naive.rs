@@ -1,0 +1,399 @@
+//! How a completion queue is polled, told once more and as plainly as it can be: one entry at a time, byte by byte, from what the
+//! PRM and libmlx5 say of entries (`struct mlx5_cqe64`, `struct mlx5_err_cqe`, `struct mlx5_mini_cqe8`). It shares no code with
+//! the driver.
+
+use std::collections::{HashMap, VecDeque};
+
+use mlx5::{Wc, WcOpcode, WcStatus};
+
+/// How sessions lie in the ring, if there are any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    Plain,
+    Basic(Mini),
+    Enhanced(Mini),
+}
+
+/// What a responder's mini has beside the length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mini {
+    Hash,
+    Csum,
+    CsumStridx,
+    FtagStridx,
+    L34hStridx,
+}
+
+/// Why an entry is no completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bad {
+    Queue { user_index: u32, qpn: u32 },
+    Opcode { opcode: u8, send_opcode: u8, user_index: u32 },
+    Format { format: u8, user_index: u32 },
+    Session { count: u32 },
+    Signature,
+    TagList { app_op: u8, user_index: u32 },
+}
+
+/// Whose completions these are: the `wr_id` of each place, by the user index.
+#[derive(Clone, Debug)]
+pub enum Queue {
+    /// Of its own receive queue and send queue; counters are modulo their places.
+    Own { recv: Vec<u64>, send: Vec<u64> },
+    /// Receives are of a shared queue; a counter is a place.
+    Shared { srq: Vec<u64>, send: Vec<u64> },
+    /// Destroyed.
+    Gone,
+}
+
+pub struct Naive {
+    pub ring: Vec<u8>,
+    /// What the consumer index was published as, if it was.
+    pub record: Option<u32>,
+    pub ci: u32,
+    log: u32,
+    cqe_size: usize,
+    layout: Layout,
+    queues: HashMap<u32, Queue>,
+    /// What is left of an open session, as whole entries.
+    session: VecDeque<[u8; 64]>,
+    /// Enhanced layout: the last whole completion, and by how much the next one's counter is higher.
+    title: Option<([u8; 64], u16)>,
+    pending: Option<Bad>,
+}
+
+/// One batch: where it began, and the first slot of a session in it.
+struct Batch {
+    start: u32,
+    session_from: Option<u32>,
+}
+
+/// What a look at the next entry gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Next {
+    Nothing,
+    Bad(Bad),
+    Completion(Wc),
+}
+
+fn be16(bytes: &[u8]) -> u16 {
+    u16::from_be_bytes(bytes[..2].try_into().unwrap())
+}
+
+fn be32(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes[..4].try_into().unwrap())
+}
+
+impl Naive {
+    pub fn new(log: u32, cqe_size: usize, layout: Layout, queues: HashMap<u32, Queue>) -> Self {
+        Self {
+            ring: vec![0; cqe_size << log],
+            record: None,
+            ci: 0,
+            log,
+            cqe_size,
+            layout,
+            queues,
+            session: VecDeque::new(),
+            title: None,
+            pending: None,
+        }
+    }
+
+    fn entries(&self) -> u32 {
+        1 << self.log
+    }
+
+    /// The 64 bytes that describe the completion in the slot of index `ci`: the last of the slot.
+    fn slot(&mut self, ci: u32) -> &mut [u8] {
+        let at = (ci % self.entries()) as usize * self.cqe_size;
+        &mut self.ring[at..][..self.cqe_size][self.cqe_size - 64..]
+    }
+
+    fn copy_of(&mut self, ci: u32) -> [u8; 64] {
+        self.slot(ci).try_into().unwrap()
+    }
+
+    /// Whether the slot of index `ci` has an entry of this lap.
+    fn is_new(&mut self, ci: u32) -> bool {
+        let (lap, enhanced) = (ci >> self.log, matches!(self.layout, Layout::Enhanced(_)));
+        let entry = self.copy_of(ci);
+        let of_this_lap = if enhanced { entry[62] == lap as u8 } else { u32::from(entry[63] & 1) == lap & 1 };
+        entry[63] >> 4 != 15 && of_this_lap
+    }
+
+    /// `poll_cq` of an array of `most`.
+    pub fn poll_cq(&mut self, most: usize) -> Result<Vec<Wc>, Bad> {
+        if most == 0 {
+            return Ok(Vec::new());
+        }
+        if let Some(bad) = self.pending.take() {
+            return Err(bad);
+        }
+        let (mut batch, mut wcs) = (self.begin(), Vec::new());
+        let mut bad = None;
+        while wcs.len() < most {
+            match self.next(&mut batch) {
+                Next::Nothing => break,
+                Next::Bad(why) => {
+                    bad = Some(why);
+                    break;
+                }
+                Next::Completion(wc) => wcs.push(wc),
+            }
+        }
+        self.end(batch);
+        match bad {
+            Some(bad) if wcs.is_empty() => Err(bad),
+            bad => {
+                self.pending = bad;
+                Ok(wcs)
+            }
+        }
+    }
+
+    /// `start_poll`, and `next` so often that `most` answers have been given; an error of `start_poll` is the only one.
+    pub fn iterate(&mut self, most: usize) -> Vec<Next> {
+        if let Some(bad) = self.pending.take() {
+            return vec![Next::Bad(bad)];
+        }
+        let mut batch = self.begin();
+        let mut seen = vec![self.next(&mut batch)];
+        while seen.len() < most && matches!(seen[0], Next::Completion(_)) {
+            seen.push(self.next(&mut batch));
+        }
+        self.end(batch);
+        seen
+    }
+
+    fn begin(&self) -> Batch {
+        Batch { start: self.ci, session_from: (!self.session.is_empty()).then_some(self.ci) }
+    }
+
+    /// Stamps what a later lap must not take for an entry, and publishes the index.
+    fn end(&mut self, batch: Batch) {
+        let enhanced = matches!(self.layout, Layout::Enhanced(_));
+        let mut ci = batch.start;
+        let mut in_session = false;
+        while ci != self.ci {
+            in_session |= batch.session_from == Some(ci);
+            if enhanced && (ci >> self.log).is_multiple_of(128) {
+                self.slot(ci)[60..].copy_from_slice(&[0, 0, 0xff, 0xf0]);
+            } else if !enhanced && in_session {
+                self.slot(ci)[60..].copy_from_slice(&[0, 0, 0, 0xf0]);
+            }
+            ci = ci.wrapping_add(1);
+        }
+        if self.ci != batch.start {
+            self.record = Some(self.ci & 0xff_ffff);
+        }
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Next {
+        loop {
+            let Some(entry) = self.take(batch) else { return Next::Nothing };
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(count) => return Next::Bad(Bad::Session { count }),
+            };
+            if let Some(next) = self.decode(&entry) {
+                return next;
+            }
+        }
+    }
+
+    /// The next whole entry, or the count of a session that cannot be one.
+    fn take(&mut self, batch: &mut Batch) -> Option<Result<[u8; 64], u32>> {
+        if let Some(entry) = self.session.pop_front() {
+            self.ci = self.ci.wrapping_add(1);
+            return Some(Ok(entry));
+        }
+        let room = self.entries() - self.ci.wrapping_sub(batch.start);
+        if room == 0 || !self.is_new(self.ci) {
+            return None;
+        }
+        let entry = self.copy_of(self.ci);
+        let is_title = entry[63] >> 4 <= 4;
+        if entry[63] >> 2 & 3 != 3 {
+            if is_title {
+                self.title = Some((entry, 1));
+            }
+            self.ci = self.ci.wrapping_add(1);
+            return Some(Ok(entry));
+        }
+        match self.layout {
+            Layout::Plain => {
+                self.ci = self.ci.wrapping_add(1);
+                Some(Err(be32(&entry[44..])))
+            }
+            Layout::Basic(mini) => {
+                batch.session_from.get_or_insert(self.ci);
+                let count = be32(&entry[44..]);
+                if !is_title || count < 2 || count > room {
+                    self.ci = self.ci.wrapping_add(1);
+                    return Some(Err(count));
+                }
+                // Each array is in the slot of its first completion, but the first in the slot behind.
+                let arrays: Vec<_> = (0..count.div_ceil(8))
+                    .map(|k| self.copy_of(self.ci.wrapping_add(if k == 0 { 1 } else { 8 * k })))
+                    .collect();
+                let minis = arrays.iter().flat_map(|array| array.chunks(8)).take(count as usize);
+                self.session = (0..).zip(minis).map(|(n, bytes)| expand(&entry, n, bytes, mini)).collect();
+                self.take(batch)
+            }
+            Layout::Enhanced(mini) => {
+                let count = u32::from(entry[63] >> 4) + 1;
+                let Some((title, since)) = self.title.filter(|_| count <= 7 && count <= room) else {
+                    self.ci = self.ci.wrapping_add(count.min(room));
+                    return Some(Err(count));
+                };
+                let minis = (0..count as u16).zip(entry.chunks(8));
+                self.session = minis.map(|(n, bytes)| expand(&title, since.wrapping_add(n), bytes, mini)).collect();
+                self.title = Some((title, since.wrapping_add(count as u16)));
+                self.take(batch)
+            }
+        }
+    }
+
+    /// What a whole entry says; `None` if it is not for the caller.
+    fn decode(&self, entry: &[u8; 64]) -> Option<Next> {
+        let (opcode, format) = (entry[63] >> 4, entry[63] >> 2 & 3);
+        let (user_index, qpn) = (be32(&entry[32..]) & 0xff_ffff, be32(&entry[56..]) & 0xff_ffff);
+        let send_opcode = entry[56];
+        let receive = match opcode {
+            0 | 13 => false,
+            1..=4 | 14 => true,
+            5 => return None,
+            6 => return Some(Next::Bad(Bad::TagList { app_op: entry[41], user_index })),
+            12 => return Some(Next::Bad(Bad::Signature)),
+            _ => return Some(Next::Bad(Bad::Opcode { opcode, send_opcode, user_index })),
+        };
+        let unknown = Some(Next::Bad(Bad::Queue { user_index, qpn }));
+        let Some(queue) = self.queues.get(&user_index) else { return unknown };
+        if matches!(queue, Queue::Gone) {
+            return None;
+        }
+        let sent = (opcode == 0).then(|| sent(send_opcode));
+        if sent == Some(None) {
+            return Some(Next::Bad(Bad::Opcode { opcode, send_opcode, user_index }));
+        }
+        if opcode < 13 && format != 0 {
+            return Some(Next::Bad(Bad::Format { format, user_index }));
+        }
+        let Some(wr_id) = queue.wr_id(receive, be16(&entry[60..])) else { return unknown };
+        let wc = Wc { wr_id, qp_num: qpn, ..Wc::default() };
+        Some(Next::Completion(match (opcode, sent.flatten()) {
+            (13 | 14, _) => Wc { status: status(entry[55]), vendor_err: entry[54].into(), ..wc },
+            (_, Some(sent)) => Wc {
+                opcode: sent,
+                byte_len: match sent {
+                    WcOpcode::RDMA_READ => be32(&entry[44..]),
+                    WcOpcode::COMP_SWAP | WcOpcode::FETCH_ADD => 8,
+                    _ => 0,
+                },
+                ..wc
+            },
+            _ => received(entry, wc),
+        }))
+    }
+}
+
+impl Queue {
+    fn wr_id(&self, receive: bool, counter: u16) -> Option<u64> {
+        let counter = usize::from(counter);
+        match self {
+            Self::Shared { srq, .. } if receive => srq.get(counter).copied(),
+            Self::Own { recv: ids, .. } if receive => ids.get(counter.checked_rem(ids.len())?).copied(),
+            Self::Own { send: ids, .. } | Self::Shared { send: ids, .. } => {
+                ids.get(counter.checked_rem(ids.len())?).copied()
+            }
+            Self::Gone => None,
+        }
+    }
+}
+
+/// Completion `n` after a title, as a whole entry.
+fn expand(title: &[u8; 64], n: u16, mini: &[u8], format: Mini) -> [u8; 64] {
+    let mut entry = *title;
+    entry[63] &= !0b1100;
+    entry[44..48].copy_from_slice(&mini[4..]);
+    if title[63] >> 4 == 0 {
+        // A requester's: counter, opcode.
+        entry[60..62].copy_from_slice(&mini[..2]);
+        entry[56] = mini[2];
+        return entry;
+    }
+    entry[60..62].copy_from_slice(&be16(&title[60..]).wrapping_add(n).to_be_bytes());
+    match format {
+        Mini::FtagStridx => {
+            (entry[57], entry[44]) = (mini[4], 0);
+            entry[58..60].copy_from_slice(&mini[..2]);
+        }
+        // But for the two lowest bits, which are the title's.
+        Mini::L34hStridx => entry[29] = mini[0] & !3 | entry[29] & 3,
+        Mini::Hash | Mini::Csum | Mini::CsumStridx => {}
+    }
+    entry
+}
+
+/// What a send request was (`MLX5_OPCODE_*`).
+fn sent(opcode: u8) -> Option<WcOpcode> {
+    Some(match opcode {
+        0x01 | 0x0a | 0x0b => WcOpcode::SEND,
+        0x08 | 0x09 => WcOpcode::RDMA_WRITE,
+        0x10 => WcOpcode::RDMA_READ,
+        0x11 => WcOpcode::COMP_SWAP,
+        0x12 => WcOpcode::FETCH_ADD,
+        _ => return None,
+    })
+}
+
+/// `handle_responder` of libmlx5.
+fn received(entry: &[u8; 64], wc: Wc) -> Wc {
+    const GRH: u32 = 1;
+    const WITH_IMM: u32 = 2;
+    const IP_CSUM_OK: u32 = 4;
+    const WITH_INV: u32 = 8;
+    let word = be32(&entry[36..]);
+    let (opcode, with, imm_data) = match entry[63] >> 4 {
+        1 => (WcOpcode::RECV_RDMA_WITH_IMM, WITH_IMM, word.to_be()),
+        3 => (WcOpcode::RECV, WITH_IMM, word.to_be()),
+        4 => (WcOpcode::RECV, WITH_INV, word),
+        _ => (WcOpcode::RECV, 0, 0),
+    };
+    let flags_rqpn = be32(&entry[24..]);
+    let grh = if flags_rqpn >> 28 & 3 != 0 { GRH } else { 0 };
+    let good = entry[28] & 0b110 == 0b110 && entry[29] >> 2 & 3 == 2;
+    Wc {
+        opcode,
+        byte_len: be32(&entry[44..]),
+        imm_data,
+        src_qp: flags_rqpn & 0xff_ffff,
+        wc_flags: with | grh | if good { IP_CSUM_OK } else { 0 },
+        pkey_index: word as u16,
+        slid: be16(&entry[22..]),
+        sl: (flags_rqpn >> 24 & 0xf) as u8,
+        dlid_path_bits: entry[17] & 0x7f,
+        ..wc
+    }
+}
+
+/// `mlx5_handle_error_cqe` of libmlx5.
+fn status(syndrome: u8) -> WcStatus {
+    match syndrome {
+        0x01 => WcStatus::LOC_LEN_ERR,
+        0x02 => WcStatus::LOC_QP_OP_ERR,
+        0x04 => WcStatus::LOC_PROT_ERR,
+        0x05 => WcStatus::WR_FLUSH_ERR,
+        0x06 => WcStatus::MW_BIND_ERR,
+        0x10 => WcStatus::BAD_RESP_ERR,
+        0x11 => WcStatus::LOC_ACCESS_ERR,
+        0x12 => WcStatus::REM_INV_REQ_ERR,
+        0x13 => WcStatus::REM_ACCESS_ERR,
+        0x14 => WcStatus::REM_OP_ERR,
+        0x15 => WcStatus::RETRY_EXC_ERR,
+        0x16 => WcStatus::RNR_RETRY_EXC_ERR,
+        0x22 => WcStatus::REM_ABORT_ERR,
+        _ => WcStatus::GENERAL_ERR,
+    }
+}
