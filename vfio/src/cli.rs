@@ -11,6 +11,7 @@ use anstyle::{AnsiColor, Style};
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
 
+use crate::bench::{self, BenchArgs};
 use crate::cq::{self, CqArgs};
 use crate::decode::{self, Compress, Hints, Kind, Layout, Record};
 use crate::host_cli::{self, BindArgs, ListArgs, UnbindArgs};
@@ -46,6 +47,7 @@ Examples:
   mlx5 cq --model --compress hash    what a kind of completion queue is
   mlx5 info 0000:03:00.0             firmware, ids and capabilities
   mlx5 decode dump.txt               what the bytes in a log say
+  mlx5 bench cq                      what polling costs here
   mlx5 help decode                   more about one command
 
 Exit codes: 0 done, 1 the job failed, 2 wrong arguments or unreadable input, 130 stopped by Ctrl-C.";
@@ -76,6 +78,8 @@ enum Cmd {
     /// Bytes and log lines of the device in plain words: CQEs, commands, events, health, messages of drivers and programs
     #[command(after_help = DECODE_EXAMPLES)]
     Decode(DecodeArgs),
+    /// What polling costs on this machine, beside the least that it could
+    Bench(BenchArgs),
 }
 
 const PINGPONG_EXAMPLES: &str = "\
@@ -285,6 +289,7 @@ fn run(cli: &Cli, out: &mut dyn Write) -> Ended {
         Cmd::Selftest(args) => on(args.rig(), |rig| selftest::run(args, rig, json, out)),
         Cmd::Info(args) => on(args.rig(), |rig| info::run(args, rig, json, out)),
         Cmd::Decode(args) => decode(args, json, out).into(),
+        Cmd::Bench(args) => bench::run(args, json, out).into(),
     }
 }
 

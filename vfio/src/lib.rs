@@ -1,6 +1,8 @@
 //! The port of the driver to Linux VFIO, and the pieces of the `mlx5` command-line tool.
 
+pub mod bench;
 pub mod cli;
+pub mod cpu;
 mod cq;
 pub mod decode;
 pub mod host;

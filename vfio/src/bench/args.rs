@@ -1,0 +1,78 @@
+//! The options of `mlx5 bench`.
+
+use clap::{Args, Subcommand};
+use mlx5::Cpu;
+
+use super::rows::{Row, rows};
+use crate::cli::Failure;
+use crate::cpu;
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(super) what: What,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum What {
+    /// Draining completion queues: a table of nanoseconds and of how many times the floor that is
+    #[command(after_help = CQ_EXAMPLES)]
+    Cq(CqArgs),
+}
+
+const CQ_EXAMPLES: &str = "\
+Drains rings full of completions, as a device would have left them, and prints what each completion takes, as a time and as a \
+multiple of the floor: a loop that looks at each entry's owner bit and adds up its byte_cnt, measured in the same run. Filling \
+the ring is not timed. Needs no device. Beside it stand the multiples of others for the same work, measured on one machine.
+
+Let nothing else run on the processor; ratios of one run compare, times of different machines do not.
+
+Examples:
+  taskset -c 1 mlx5 bench cq
+  mlx5 bench cq --quick                          only what has a mark, in a few seconds
+  mlx5 bench cq --cpu portable                   without byte shuffles
+  mlx5 bench cq --only 'poll_cq 16'
+  mlx5 bench cq --json > bench.json";
+
+#[derive(Debug, Args)]
+pub(super) struct CqArgs {
+    /// Only the rows that have marks, and less of each
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// Instructions that polling may use: portable, the name of a level, or best
+    #[arg(long, value_name = "LEVEL", default_value = "best", value_parser = level)]
+    pub(super) cpu: Cpu,
+    /// Only rows whose path has these words in it, and the floors
+    #[arg(long, value_name = "WORDS")]
+    only: Option<String>,
+}
+
+impl CqArgs {
+    /// The rows that are asked for.
+    ///
+    /// # Errors
+    /// `Usage` when there are none.
+    pub(super) fn rows(&self) -> Result<Vec<Row>, Failure> {
+        let mut rows = rows(self.quick);
+        let Some(words) = &self.only else { return Ok(rows) };
+        rows.retain(|row| row.is_floor() || row.name().contains(words.as_str()));
+        if rows.iter().all(Row::is_floor) {
+            return Err(Failure::Usage(format!("--only: no path has '{words}' in it")));
+        }
+        Ok(rows)
+    }
+}
+
+/// A level of the processor.
+fn level(text: &str) -> Result<Cpu, String> {
+    let levels = cpu::levels();
+    if text == "best" {
+        return Ok(cpu::detect());
+    }
+    let names = || levels.iter().map(|level| level.name()).collect::<Vec<_>>().join(", ");
+    levels
+        .iter()
+        .find(|level| level.name() == text)
+        .copied()
+        .ok_or_else(|| format!("this processor has no level '{text}', but best, {}", names()))
+}

@@ -1,0 +1,131 @@
+//! The table, for people and for programs.
+
+use std::io::Write;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use mlx5::Cpu;
+use serde_json::{Value, json};
+
+use super::measure::Times;
+use super::rows::{Marks, Row};
+use crate::cli::Failure;
+
+const HEADS: [&str; 9] = ["path", "entries", "ring", "ns", "× floor", "least–most", "peers × floor", "aim / must", ""];
+
+/// A row with what was measured.
+pub(super) struct Line {
+    pub(super) row: Row,
+    pub(super) nanoseconds: f64,
+    /// Median, least and greatest of the rounds.
+    pub(super) ratio: [f64; 3],
+}
+
+/// What was measured.
+pub(super) struct Report {
+    pub(super) lines: Vec<Line>,
+    cpu: Cpu,
+}
+
+impl Report {
+    pub(super) fn new(rows: &[Row], times: &Times, cpu: Cpu) -> Self {
+        let line = |(n, row): (usize, &Row)| {
+            let ratio = row.floor(rows).map_or([f64::NAN; 3], |floor| times.ratio(n, floor));
+            Line { row: *row, nanoseconds: times.nanoseconds(n), ratio }
+        };
+        Self { lines: rows.iter().enumerate().map(line).collect(), cpu }
+    }
+
+    /// For people.
+    pub(super) fn text(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        writeln!(out, "Polling with: {}. Built for: {}.", self.cpu.name(), Cpu::compiled().name())?;
+        writeln!(
+            out,
+            "Nanoseconds for each completion or call; medians. Peers as measured elsewhere, beside their floor.\n"
+        )?;
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(HEADS);
+        table.add_rows(self.lines.iter().map(Line::cells));
+        for column in [1, 3, 4, 5, 7] {
+            table.column_mut(column).into_iter().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        }
+        for line in table.lines() {
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        let marked = self.lines.iter().filter(|line| line.row.marks.is_some());
+        let (met, all) = (marked.clone().filter(|line| line.is_met()).count(), marked.count());
+        writeln!(out, "\n{met} of {all} marks met.")?;
+        Ok(())
+    }
+
+    /// For programs.
+    pub(super) fn object(&self) -> Value {
+        json!({
+            "polling_with": self.cpu.name(),
+            "built_for": Cpu::compiled().name(),
+            "rows": self.lines.iter().map(Line::object).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Line {
+    /// Whether what it has to meet is met.
+    fn is_met(&self) -> bool {
+        self.row.marks.is_none_or(|marks| self.ratio[0] <= if marks.both { marks.aim } else { marks.must })
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.row.marks {
+            None => "",
+            Some(Marks { aim, .. }) if self.ratio[0] <= aim => "aim met",
+            Some(Marks { both: true, .. }) => "MISSED",
+            Some(Marks { must, .. }) if self.ratio[0] <= must => "must met",
+            Some(_) => "MISSED",
+        }
+    }
+
+    fn peers(&self) -> Vec<(&'static str, f64, f64)> {
+        let peers = self.row.peers;
+        peers.of.iter().map(|peer| (peer.name, peer.nanoseconds, peer.nanoseconds / peers.floor)).collect()
+    }
+
+    fn cells(&self) -> [String; 9] {
+        let peers: Vec<_> = self.peers().iter().map(|(name, _, ratio)| format!("{name} {ratio:.1}")).collect();
+        let [ratio, least, most] = self.ratio;
+        let size = if self.row.cqe_size() == 64 { "" } else { ", 128 B" };
+        [
+            format!("{}{size}", self.row.name()),
+            (1 << self.row.log).to_string(),
+            self.row.state.name().into(),
+            format!("{:.2}", self.nanoseconds),
+            if self.row.is_floor() { "1".into() } else { format!("{ratio:.2}") },
+            if self.row.is_floor() { String::new() } else { format!("{least:.2}–{most:.2}") },
+            peers.join(", "),
+            self.row.marks.map_or(String::new(), |marks| format!("{} / {}", marks.aim, marks.must)),
+            self.verdict().into(),
+        ]
+    }
+
+    fn object(&self) -> Value {
+        let peers: Vec<_> = self
+            .peers()
+            .into_iter()
+            .map(|(name, nanoseconds, ratio)| json!({ "name": name, "nanoseconds": nanoseconds, "ratio": ratio }))
+            .collect();
+        json!({
+            "path": self.row.name(),
+            "entries": 1 << self.row.log,
+            "cqe_size": self.row.cqe_size(),
+            "ring": self.row.state.name(),
+            "nanoseconds": self.nanoseconds,
+            "ratio": self.ratio[0],
+            "ratio_least": self.ratio[1],
+            "ratio_most": self.ratio[2],
+            "peers": peers,
+            "aim": self.row.marks.map(|marks| marks.aim),
+            "must": self.row.marks.map(|marks| marks.must),
+            "must_meet_aim": self.row.marks.map(|marks| marks.both),
+            "met": self.row.marks.map(|_| self.is_met()),
+        })
+    }
+}
