@@ -90,7 +90,7 @@ fn layout() -> impl Strategy<Value = Layout> {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    let ids = |first: u64, n: u64| (first..first + n).map(|id| id << 32 | id * 7).collect::<Vec<_>>();
+    let ids = |first: u64, n: u64| (first..first + n).map(|id| (id << 32) + id * 7).collect::<Vec<_>>();
     (0_u32..=7, prop::sample::select(vec![64, 64, 128]), layout()).prop_map(move |(log, cqe_size, layout)| Shape {
         log,
         cqe_size,
