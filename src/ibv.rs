@@ -13,7 +13,7 @@ use mlx5_hw::platform::{Bar, Platform};
 use crate::{
     AccessFlags, Ah, AhAttr, AsyncEvent, CompChannel, Completion, Cq, CqEvent, CqInitAttrEx, Device, DeviceAttr,
     DeviceConfig, Error, ExclusiveCqs, ModifyCqAttr, Mr, ParentDomain, ParentDomainInitAttr, Pd, PollAttr, PollError,
-    Poller, PortAttr, PostError, Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendWr, Srq, SrqAttr,
+    Poller, PortAttr, PostError, Qp, QpAttr, QpAttrMask, QpInitAttr, RecvWr, Returned, SendBatch, SendWr, Srq, SrqAttr,
     SrqAttrMask, SrqInitAttr, ValuesEx, ValuesMask, Wc, WcFlags,
 };
 
@@ -356,6 +356,17 @@ pub fn destroy_qp(qp: Qp) -> Result<(), Returned<Qp>> {
 /// As [`Qp::post_send`].
 pub fn post_send(qp: &mut Qp, wr: &[SendWr<'_>]) -> Result<(), PostError> {
     qp.post_send(wr)
+}
+
+/// `ibv_wr_start` (`ibv_wr_post(3)`). Requests are given to [`SendBatch::post_send`] instead of to a setter for each of their parts.
+pub fn wr_start(qp: &mut Qp) -> SendBatch<'_> {
+    qp.wr_start()
+}
+
+/// `ibv_wr_complete` (`ibv_wr_post(3)`): what dropping the batch does. What could not be posted was told by
+/// [`SendBatch::post_send`]; C tells it here, and posts nothing then.
+pub fn wr_complete(batch: SendBatch<'_>) {
+    batch.wr_complete();
 }
 
 /// `ibv_post_recv(3)`. The error has C's `bad_wr` as an index.

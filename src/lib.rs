@@ -57,7 +57,7 @@ pub use pages::PageCounters;
 pub use parent_domain::{ParentDomain, ParentDomainInitAttr, QueueAllocator};
 pub use pd::Pd;
 pub use qp::{
-    ExclusiveCqs, Mtu, PostError, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType, RecvWr, Remote, SendWr, Sge,
-    UdAddress, WrOpcode,
+    ExclusiveCqs, Mtu, PostError, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType, RecvWr, Remote, SendBatch, SendWr,
+    Sge, UdAddress, WrOpcode,
 };
 pub use srq::{Srq, SrqAttr, SrqInitAttr};

@@ -1,16 +1,21 @@
 //! [`Bar`] over a mapped BAR.
 
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use volatile::VolatilePtr;
 
+use crate::arch;
 use crate::platform::Bar;
 
-/// BAR 0, mapped into the address space and uncached: what a VFIO port and bare metal hand to the driver.
+/// BAR 0, mapped into the address space and uncached, but perhaps for its UAR pages: what a VFIO port and bare metal hand to the
+/// driver.
 #[derive(Debug)]
 pub struct MmioBar {
     ptr: NonNull<u8>,
     size: usize,
+    /// What is mapped write-combined.
+    combining: Range<usize>,
 }
 
 // SAFETY: the mapping belongs to no thread, and it is reached by volatile accesses only.
@@ -25,7 +30,26 @@ impl MmioBar {
     /// `ptr` is aligned to 8 bytes and valid for volatile accesses of `size` bytes as long as this value lives, and
     /// nobody makes a reference to those bytes.
     pub const unsafe fn new(ptr: NonNull<u8>, size: usize) -> Self {
-        Self { ptr, size }
+        Self { ptr, size, combining: 0..0 }
+    }
+
+    /// Says that the bytes in `range` are mapped write-combined: pages of the UAR, and none with other registers. They should have
+    /// that mapping only, as processors do not promise anything for one page with two kinds.
+    pub const fn write_combining(self, range: Range<usize>) -> Self {
+        Self { combining: range, ..self }
+    }
+
+    /// Makes a write that goes to the device at once, behind all stores before it, whatever the mapping.
+    #[inline]
+    fn at_once(&self, offset: usize, write: impl FnOnce()) {
+        let combining = self.combining.contains(&offset);
+        if combining {
+            arch::wc_flush();
+        }
+        write();
+        if combining {
+            arch::wc_flush();
+        }
     }
 
     /// The register of type `T` at `offset`, or `None` if it does not lie in the BAR or is not aligned.
@@ -41,7 +65,7 @@ impl MmioBar {
 }
 
 // SAFETY: one volatile access of the asked width each (two on 32-bit processors, which have no wider one); the check of
-// the offset is in `register`.
+// the offset is in `register`. Where the mapping lets writes wait, `at_once` flushes those that may not.
 unsafe impl Bar for MmioBar {
     fn size(&self) -> usize {
         self.size
@@ -55,7 +79,7 @@ unsafe impl Bar for MmioBar {
     #[inline]
     fn write32(&self, offset: usize, value: u32) {
         if let Some(r) = self.register::<u32>(offset) {
-            r.write(value.to_le());
+            self.at_once(offset, || r.write(value.to_le()));
         }
     }
 
@@ -63,7 +87,7 @@ unsafe impl Bar for MmioBar {
     #[cfg(target_pointer_width = "64")]
     fn write64(&self, offset: usize, value: u64) {
         if let Some(r) = self.register::<u64>(offset) {
-            r.write(value.to_le());
+            self.at_once(offset, || r.write(value.to_le()));
         }
     }
 
@@ -72,6 +96,20 @@ unsafe impl Bar for MmioBar {
         if self.register::<u64>(offset).is_some() {
             self.write32(offset, value as u32);
             self.write32(offset + 4, (value >> 32) as u32);
+        }
+    }
+
+    #[inline]
+    fn has_wc(&self) -> bool {
+        !self.combining.is_empty()
+    }
+
+    #[inline]
+    fn write_combined(&self, offset: usize, block: &[u64; 8]) {
+        for (i, value) in block.iter().enumerate() {
+            if let Some(r) = self.register::<u64>(offset.wrapping_add(8 * i)) {
+                r.write(value.to_le());
+            }
         }
     }
 }
@@ -129,10 +167,18 @@ mod tests {
         let mut page = Page([0; 64]);
         // SAFETY: aligned, of that length, exclusively borrowed until the end.
         let bar = unsafe { MmioBar::new(NonNull::from(&mut page.0).cast(), 64) };
-        bar.write_combined(0, &[1, 2, 3, 4, 5, 6, 7, 8]);
         assert!(!bar.has_wc());
+        let bar = bar.write_combining(0..64);
+        assert!(bar.has_wc());
+        bar.write_combined(0, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        for offset in [64, 1 << 20, 4, usize::MAX - 63] {
+            bar.write_combined(offset, &[9; 8]);
+        }
         for i in 0..8 {
             assert_eq!(bar.read32(8 * i), i as u32 + 1);
         }
+        bar.write64(8, 0x1122_3344_5566_7788);
+        bar.write32(16, 7);
+        assert_eq!((bar.read32(8), bar.read32(12), bar.read32(16)), (0x5566_7788, 0x1122_3344, 7));
     }
 }

@@ -183,8 +183,8 @@ pub unsafe trait Platform: Send + Sync {
 /// device's own byte order is the driver's affair.
 ///
 /// # Safety
-/// Every method performs exactly one access of its width at `offset` of BAR 0, in program order with the others.
-/// Offsets beyond the BAR read as all ones and ignore writes.
+/// Every method but [`write_combined`](Self::write_combined) performs exactly one access of its width at `offset` of BAR 0, in
+/// program order with the others. Offsets beyond the BAR read as all ones and ignore writes.
 pub unsafe trait Bar: Send + Sync {
     /// Size of the BAR in bytes.
     fn size(&self) -> usize;
@@ -195,12 +195,15 @@ pub unsafe trait Bar: Send + Sync {
     /// Writes 64 bits at `offset`, a multiple of 8: one access where the bus can, else the low address first.
     fn write64(&self, offset: usize, value: u64);
 
-    /// Whether [`write_combined`](Self::write_combined) reaches a write-combining mapping.
+    /// Whether the UAR pages are mapped write-combined. The driver then writes work requests to the device by
+    /// [`write_combined`](Self::write_combined), where it would write a doorbell and let the device fetch them.
     fn has_wc(&self) -> bool {
         false
     }
 
-    /// Stores 64 bytes (a send queue's BlueFlame buffer) at `offset`, a multiple of 64.
+    /// Stores 64 bytes, in this order and nothing else, at `offset`, a multiple of 64: part of a BlueFlame buffer. It is between
+    /// two calls of [`wc_flush`](crate::arch::wc_flush), and until the second it may stay in the processor, to reach the device
+    /// in one piece. The default makes eight writes of it, of which the device takes the first for a doorbell.
     fn write_combined(&self, offset: usize, block: &[u64; 8]) {
         for (i, value) in block.iter().enumerate() {
             self.write64(offset + 8 * i, *value);

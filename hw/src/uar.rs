@@ -7,6 +7,7 @@ use bitfield_struct::bitfield;
 
 use crate::be::Be32;
 use crate::cqe::INDEX_MASK;
+use crate::wqe::BASIC_BLOCK;
 
 /// Size of a UAR page when capability `uar_4k` is used.
 pub const PAGE_SIZE: usize = 4096;
@@ -18,8 +19,6 @@ pub const EQ_ARM: usize = 0x40;
 pub const EQ_NO_ARM: usize = 0x48;
 /// The first send doorbell and BlueFlame buffer (PRM `uar_page.bf_reg`), see [`sq_doorbell`].
 pub const BLUEFLAME: usize = 0x800;
-/// Size in bytes of a BlueFlame register: two buffers of half of it, used in turn.
-pub const BLUEFLAME_SIZE: usize = 0x100;
 /// BlueFlame registers in a UAR page, one behind the other from [`BLUEFLAME`] on.
 pub const BLUEFLAMES: usize = 4;
 
@@ -86,6 +85,17 @@ pub const fn sq_doorbell(ctrl: &[Be32; 4]) -> u64 {
     (((ctrl[0].get() as u64) << 32) | ctrl[1].get() as u64).swap_bytes()
 }
 
+/// Where the BlueFlame registers begin in a UAR page, if each has `1 << log_size` bytes (capability `log_bf_reg_size`): two
+/// buffers of half of it, used in turn. Only those that lie in the page whole, and none whose buffers have no room for a basic block.
+///
+/// A send doorbell may be rung in any of them, at the start of either buffer; or a work request is written there, its blocks one
+/// behind the other, and the device need not fetch it.
+pub fn blue_flames(log_size: u32) -> impl Iterator<Item = usize> {
+    let size = 1_usize.checked_shl(log_size).unwrap_or(0);
+    let room = if size < 2 * BASIC_BLOCK { 0 } else { (PAGE_SIZE - BLUEFLAME) / size };
+    (0..room.min(BLUEFLAMES)).map(move |n| BLUEFLAME + n * size)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +112,19 @@ mod tests {
     fn eq_doorbell_is_number_then_index() {
         let db = EqDoorbell::update(0x1a5, 0x0a01_0203);
         assert_eq!(db.to_bar().to_le_bytes(), [0xa5, 0x01, 0x02, 0x03]);
+    }
+
+    /// Linux and libmlx5: `MLX5_BF_OFFSET` 0x800, four registers a page (`MLX5_BFREGS_PER_UAR`), of 512 bytes on the cards so far.
+    #[test]
+    fn blue_flame_registers_lie_one_behind_the_other_within_the_page() {
+        let lie = |log_size, at: &[usize]| assert!(blue_flames(log_size).eq(at.iter().copied()), "{log_size}");
+        lie(9, &[0x800, 0xa00, 0xc00, 0xe00]);
+        lie(8, &[0x800, 0x900, 0xa00, 0xb00]);
+        lie(7, &[0x800, 0x880, 0x900, 0x980]);
+        // The page ends.
+        lie(10, &[0x800, 0xc00]);
+        lie(11, &[0x800]);
+        (0..7).chain(12..70).chain([u32::MAX]).for_each(|log_size| lie(log_size, &[]));
     }
 
     #[test]

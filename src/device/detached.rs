@@ -10,6 +10,7 @@ use mlx5_hw::caps::CmdHcaCap;
 use mlx5_hw::platform::{Bar, DmaMem, Platform, PlatformError};
 use mlx5_hw::simd::Cpu;
 
+use super::blue_flame::Registers;
 use super::bringup::Brought;
 use super::{Caps, Control, DeviceConfig, DeviceInfo, DeviceInner};
 use crate::clock::Clock;
@@ -77,6 +78,7 @@ impl DeviceInner {
             keys: Keys::default(),
             clock,
             gids: Gids::new(None),
+            blue_flames: Registers::default(),
         })
     }
     /// Whether this is no device.

@@ -1,6 +1,7 @@
 //! A device: brought up, queried, torn down.
 
 mod attr;
+mod blue_flame;
 mod bringup;
 mod config;
 mod control;
@@ -16,10 +17,14 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use mlx5_hw::cmd::Command;
 use mlx5_hw::hca_vport::HcaVportContext;
 use mlx5_hw::platform::{Bar, Platform};
+use mlx5_hw::uar::PAGE_SIZE;
 
 pub use attr::{Caps, DeviceInfo, PortState};
+pub(crate) use blue_flame::BlueFlame;
 pub use config::{CommandTrace, DeviceConfig, LeakHook, Timeouts, TraceHook};
 pub(crate) use control::{Control, Patience};
+
+use blue_flame::Registers;
 
 use crate::clock::Clock;
 use crate::cmdq::CommandCounters;
@@ -60,6 +65,7 @@ impl Device {
         let clock = Clock::new(control.port.clone(), &made.caps.general);
         let own = made.info.gid.filter(|_| made.info.ethernet);
         let gids = Gids::new(own.map(|gid| Gid { gid, mac: made.info.mac, vlan: None }));
+        let blue_flames = Registers::new(&made.caps, control.port.bar().has_wc());
         let inner = DeviceInner {
             control,
             made,
@@ -68,6 +74,7 @@ impl Device {
             keys: Keys::default(),
             clock,
             gids,
+            blue_flames,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -214,6 +221,7 @@ pub(crate) struct DeviceInner {
     keys: Keys,
     clock: Clock,
     gids: Gids,
+    blue_flames: Registers,
 }
 
 impl DeviceInner {
@@ -291,10 +299,22 @@ impl DeviceInner {
     /// Writes a 64-bit doorbell, in the order of the bus, at `offset` of the UAR page. A device that has failed may be somebody
     /// else's by now: it is not told anything.
     pub(crate) fn ring_uar64(&self, offset: usize, value: u64) {
-        if self.control.is_lost() {
-            return;
+        if !self.control.is_lost() {
+            self.control.port.bar().write64(self.made.uar as usize * PAGE_SIZE + offset, value);
         }
-        self.control.port.bar().write64(self.made.uar as usize * mlx5_hw::uar::PAGE_SIZE + offset, value);
+    }
+
+    /// Writes a block of a work request to a BlueFlame buffer, `offset` bytes from the start of the UAR page. Between
+    /// [flushes](mlx5_hw::arch::wc_flush); else as [`ring_uar64`](Self::ring_uar64).
+    pub(crate) fn write_uar(&self, offset: usize, block: &[u64; 8]) {
+        if !self.control.is_lost() {
+            self.control.port.bar().write_combined(self.made.uar as usize * PAGE_SIZE + offset, block);
+        }
+    }
+
+    /// The BlueFlame registers of its UAR page.
+    pub(crate) fn blue_flames(&self) -> &Registers {
+        &self.blue_flames
     }
 
     /// Number of the completion event queue of a vector.

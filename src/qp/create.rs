@@ -17,6 +17,7 @@ use crate::dma::DmaRegion;
 use crate::dv::QpCreateFlags;
 use crate::error::Error;
 use crate::events::Kind;
+use crate::flags::SendFlags;
 use crate::gate::Gate;
 use crate::limits::{AtomicCap, Limits};
 use crate::pages_of;
@@ -68,11 +69,13 @@ impl Pd {
             work,
             mem,
             geometry,
-            sq_sig_all: attr.sq_sig_all,
+            blue_flame: if geometry.sq_blocks == 0 { None } else { dev.blue_flames().take() },
+            always: if attr.sq_sig_all { SendFlags::SIGNALED } else { SendFlags::empty() },
             answer_in_cqe: if self.scatters_answers(attr) { attr.send_cq.cqe_size() / 2 } else { 0 },
             atomics: limits.atomic_cap != AtomicCap::None,
             context: attr.qp_context,
             sq_posted: 0,
+            sq_announced: 0,
             rq_posted: 0,
             attr: QpAttr { cap: geometry.cap, ..QpAttr::default() },
             ending: false,

@@ -2,9 +2,12 @@
 
 mod attr;
 mod create;
+mod doorbell;
 mod modify;
 pub(crate) mod post;
 mod scatter;
+pub(crate) mod segments;
+mod send;
 mod work;
 mod wr;
 
@@ -15,16 +18,18 @@ use mlx5_hw::cmd::{DestroyQp, Qp2Rst, QueryQp};
 use mlx5_hw::dbrec::QpDbRec;
 
 pub use attr::{Mtu, QpAttr, QpCap, QpInitAttr, QpState, QpType};
+pub use doorbell::SendBatch;
 pub use modify::ExclusiveCqs;
 pub use post::PostError;
 pub(crate) use work::{Outstanding, QpWork, UserIndex, UserIndices};
 pub use wr::{RecvWr, Remote, SendWr, Sge, UdAddress, WrOpcode};
 
 use crate::cq::Shared as CqShared;
-use crate::device::{DeviceInner, Patience};
+use crate::device::{BlueFlame, DeviceInner, Patience};
 use crate::dma::DmaRegion;
 use crate::error::{Error, Returned};
 use crate::events::Ticket;
+use crate::flags::SendFlags;
 use crate::pd::Member;
 use crate::srq::Shared as SrqShared;
 
@@ -60,7 +65,10 @@ pub struct Qp {
     /// Receive queue, then send queue, then the doorbell record.
     mem: DmaRegion,
     geometry: Geometry,
-    sq_sig_all: bool,
+    /// Its own register for work requests instead of doorbells, if it got one.
+    blue_flame: Option<BlueFlame>,
+    /// What each send request asks for, whatever its own flags: a completion, or nothing.
+    always: SendFlags,
     /// Bytes of an answer up to which it lies in the completion; 0 if it never does.
     answer_in_cqe: u32,
     /// The device does atomics as verbs know them.
@@ -68,6 +76,8 @@ pub struct Qp {
     context: u64,
     /// Basic blocks posted to the send queue so far.
     sq_posted: u16,
+    /// Those of them that the device was told of.
+    sq_announced: u16,
     /// WQEs posted to the receive queue so far.
     rq_posted: u16,
     attr: QpAttr,
@@ -145,6 +155,9 @@ impl Qp {
         }
         self.dev().exec_with(patience, &DestroyQp { qpn: self.qpn })?;
         self.destroyed = true;
+        if let Some(register) = self.blue_flame.take() {
+            self.dev().blue_flames().give_back(register);
+        }
         self.dev().forget(self.ticket);
         // Now the memory of its requests is the caller's: from the device, and from whoever polls just now.
         self.work.copies.close(|| self.dev().port().platform().relax());

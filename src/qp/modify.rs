@@ -200,7 +200,7 @@ impl Qp {
         }
         self.work.send.reset();
         self.work.recv.reset();
-        (self.sq_posted, self.rq_posted) = (0, 0);
+        (self.sq_posted, self.sq_announced, self.rq_posted) = (0, 0, 0);
         if let Some(record) = self.dbrec() {
             record.set_receive(0);
             record.set_send(0);

@@ -1,9 +1,5 @@
 //! Work requests, as the verbs name them.
 
-use mlx5_hw::be::Be32;
-use mlx5_hw::wqe::WqeOpcode;
-
-use super::QpType;
 use crate::ah::Ah;
 use crate::flags::SendFlags;
 
@@ -101,18 +97,6 @@ pub enum WrOpcode {
     },
 }
 
-/// What a send WQE holds besides its data.
-pub(super) struct Parts {
-    /// Opcode of the WQE.
-    pub(super) opcode: WqeOpcode,
-    /// Immediate data or key to invalidate, for the control segment.
-    pub(super) imm: Be32,
-    /// For the remote address segment.
-    pub(super) remote: Option<Remote>,
-    /// For the atomic segment: what to swap in or to add, and what to compare with.
-    pub(super) atomic: Option<(u64, u64)>,
-}
-
 impl WrOpcode {
     /// The number in `enum ibv_wr_opcode`.
     pub const fn number(&self) -> u32 {
@@ -129,52 +113,13 @@ impl WrOpcode {
     }
 
     /// Whether data comes back: such a request cannot be inlined.
+    #[inline]
     pub(super) const fn reads(&self) -> bool {
         matches!(self, Self::RdmaRead { .. }) || self.is_atomic()
     }
 
-    /// Whether a transport has it (`ibv_post_send(3)`).
-    pub(super) const fn is_of(&self, qp_type: QpType) -> bool {
-        match self {
-            Self::Send | Self::SendWithImm { .. } => true,
-            Self::RdmaWrite { .. } | Self::RdmaWriteWithImm { .. } | Self::SendWithInv { .. } => {
-                matches!(qp_type, QpType::Rc | QpType::Uc)
-            }
-            Self::RdmaRead { .. } | Self::AtomicCmpAndSwp { .. } | Self::AtomicFetchAndAdd { .. } => {
-                matches!(qp_type, QpType::Rc)
-            }
-        }
-    }
-
     pub(super) const fn is_atomic(&self) -> bool {
         matches!(self, Self::AtomicCmpAndSwp { .. } | Self::AtomicFetchAndAdd { .. })
-    }
-
-    /// What it puts into the WQE.
-    #[inline]
-    pub(super) const fn parts(&self) -> Parts {
-        const fn parts(opcode: WqeOpcode, imm: Be32, remote: Option<Remote>, atomic: Option<(u64, u64)>) -> Parts {
-            Parts { opcode, imm, remote, atomic }
-        }
-        const NO_IMM: Be32 = Be32::ZERO;
-        match *self {
-            Self::RdmaWrite { remote } => parts(WqeOpcode::RDMA_WRITE, NO_IMM, Some(remote), None),
-            Self::RdmaWriteWithImm { remote, imm_data } => {
-                parts(WqeOpcode::RDMA_WRITE_IMM, Be32::from_raw(imm_data), Some(remote), None)
-            }
-            Self::Send => parts(WqeOpcode::SEND, NO_IMM, None, None),
-            Self::SendWithImm { imm_data } => parts(WqeOpcode::SEND_IMM, Be32::from_raw(imm_data), None, None),
-            Self::RdmaRead { remote } => parts(WqeOpcode::RDMA_READ, NO_IMM, Some(remote), None),
-            Self::AtomicCmpAndSwp { remote, compare, swap } => {
-                parts(WqeOpcode::ATOMIC_CS, NO_IMM, Some(remote), Some((swap, compare)))
-            }
-            Self::AtomicFetchAndAdd { remote, add } => {
-                parts(WqeOpcode::ATOMIC_FA, NO_IMM, Some(remote), Some((add, 0)))
-            }
-            Self::SendWithInv { invalidate_rkey } => {
-                parts(WqeOpcode::SEND_INVAL, Be32::new(invalidate_rkey), None, None)
-            }
-        }
     }
 }
 

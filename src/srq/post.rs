@@ -9,7 +9,8 @@ use mlx5_hw::wqe::{self, SEGMENT};
 use super::create::Geometry;
 use super::{Srq, SrqWork};
 use crate::error::Error;
-use crate::qp::post::{Writer, check_list, each};
+use crate::qp::post::{check_count, each, posted};
+use crate::qp::segments::{Place, Writer, places};
 use crate::qp::{PostError, RecvWr};
 
 /// The list of places, as it is in the entries too: requests that are posted, in the order in which the device takes them, then
@@ -32,7 +33,9 @@ impl Poster {
         let last = geometry.entries.wrapping_sub(1) as u16;
         let next: Box<[u16]> = (0..=last).map(|place| place.wrapping_add(1) & last).collect();
         let poster = Self { geometry, next, head: 0, tail: last, posted: 0 };
-        (0..=last).for_each(|place| poster.link(words, place));
+        for place in 0..=last {
+            poster.link(poster.queue(words), place);
+        }
         poster
     }
 
@@ -40,16 +43,18 @@ impl Poster {
         self.next.get(usize::from(place)).copied().unwrap_or(self.tail)
     }
 
-    fn writer<'w>(&self, words: &'w [AtomicU32], place: u16) -> Option<Writer<'w>> {
-        let queue = words.get(..self.geometry.bytes() / 4)?;
-        Some(Writer { queue, at: usize::from(place) * (self.geometry.stride / 4) })
+    /// The entries.
+    fn queue<'w>(&self, words: &'w [AtomicU32]) -> &'w [Place] {
+        places(words.get(..self.geometry.bytes() / 4).unwrap_or_default())
     }
 
-    /// Writes into an entry which one is after it.
-    fn link(&self, words: &[AtomicU32], place: u16) {
-        if let Some(mut entry) = self.writer(words, place) {
-            entry.put(&wqe::srq_next(self.next(place)));
-        }
+    /// Writes into an entry which one is after it; what comes behind that.
+    fn link<'w>(&self, queue: &'w [Place], place: u16) -> Writer<'w> {
+        let segments = self.geometry.stride / SEGMENT;
+        let at = usize::from(place) * segments;
+        let mut entry = Writer::within(queue.get(at..at + segments).unwrap_or_default());
+        entry.put(&wqe::srq_next(self.next(place)));
+        entry
     }
 
     /// Hangs the places that came free on to the list. Their entries get their links when they are posted.
@@ -64,9 +69,8 @@ impl Poster {
     }
 
     /// Writes a request into the next free place.
-    fn write(&mut self, words: &[AtomicU32], work: &SrqWork, wr: &RecvWr<'_>) -> Result<(), Error> {
-        let segments = self.geometry.stride / SEGMENT;
-        check_list(wr.sg_list, segments as u32 - 1)?;
+    fn write(&mut self, queue: &[Place], work: &SrqWork, wr: &RecvWr<'_>) -> Result<(), Error> {
+        check_count(wr.sg_list, self.geometry.stride / SEGMENT - 1)?;
         if self.head == self.tail {
             self.collect(work);
             if self.head == self.tail {
@@ -74,12 +78,8 @@ impl Poster {
             }
         }
         let place = self.head;
-        let Some(mut entry) = self.writer(words, place) else { return Err(Error::NoMemory) };
         // The link too: the device can write to what was there.
-        entry.put(&wqe::srq_next(self.next(place)));
-        if 1 + entry.list(wr.sg_list) < segments {
-            entry.put(&wqe::end_of_list());
-        }
+        self.link(queue, place).scatter(wr.sg_list)?;
         work.push(place, wr.wr_id);
         self.head = self.next(place);
         self.posted = self.posted.wrapping_add(1);
@@ -97,8 +97,9 @@ impl Srq {
     pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         let Self { shared, poster, .. } = self;
         let words = shared.mem.words();
-        let (posted, result) = each(wrs, |wr| poster.write(words, &shared.work, wr));
-        if posted != 0
+        let queue = poster.queue(words);
+        let result = each(wrs, |wr| poster.write(queue, &shared.work, wr));
+        if posted(wrs, &result) != 0
             && let Some(record) = words.get(poster.geometry.bytes() / 4..).and_then(SrqDbRec::first_of)
         {
             record.set_posted(poster.posted);
@@ -122,7 +123,7 @@ mod tests {
         let (work, mut poster) = (SrqWork::new(8), Poster::new(geometry, &words));
         let (mut open, mut next, mut posted) = (Vec::<(u16, u64)>::new(), 0_u16, 0_u64);
         while posted < 70_000 {
-            while poster.write(&words, &work, &RecvWr { wr_id: posted, sg_list: &[] }).is_ok() {
+            while poster.write(poster.queue(&words), &work, &RecvWr { wr_id: posted, sg_list: &[] }).is_ok() {
                 assert!(open.iter().all(|(place, _)| *place != next), "{next} is posted twice");
                 open.push((next, posted));
                 posted += 1;

@@ -24,6 +24,7 @@ mod poll_entries;
 mod poll_overrun;
 mod poll_readers;
 mod poll_sessions;
+mod posting;
 mod rc;
 mod rc_table;
 mod rdma;
