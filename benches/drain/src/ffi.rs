@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_void};
 use std::ptr::{self, NonNull};
 
-use super::{Drain, Kind, Mode, Params, best_cpu};
+use mlx5_vfio::cpu;
+
+use super::{Drain, Kind, Mode, Params};
 
 /// `struct drain_params`.
 #[repr(C)]
@@ -72,7 +74,7 @@ pub unsafe extern "C" fn drain_new(params: *const DrainParams, mode: u32) -> *mu
         shared: params.has_srq != 0,
     };
     // SAFETY: the caller's promise; the processor was asked.
-    let drain = unsafe { Drain::new(&params, *mode, best_cpu()) };
+    let drain = unsafe { Drain::new(&params, *mode, cpu::detect()) };
     drain.map_or(ptr::null_mut(), |drain| Box::into_raw(Box::new(drain)).cast())
 }
 
