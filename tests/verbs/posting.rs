@@ -102,6 +102,8 @@ struct Rig {
     /// Basic blocks and receives posted so far.
     sent: usize,
     received: usize,
+    /// Times that the device was told of sends.
+    told: usize,
     seed: u64,
 }
 
@@ -136,7 +138,7 @@ impl Rig {
         let base = p.port.allocation(qpcs[0].dbr_addr());
         let start = base + (1 << qpcs[0].log_rq_size()) * (16 << qpcs[0].log_rq_stride());
         watch.books.lock().unwrap().watched = Some((start, queue, qpcs[0].dbr_addr() + 4));
-        Self { p, watch, queue, record: qpcs[1].dbr_addr(), sent: 0, received: 0, seed: 0x5eed }
+        Self { p, watch, queue, record: qpcs[1].dbr_addr(), sent: 0, received: 0, told: 0, seed: 0x5eed }
     }
 
     /// A number below `end`.
@@ -252,7 +254,7 @@ impl Rig {
             self.p.qp[0].post_send(&[send; 15]).unwrap();
             self.p.poll(0, 15);
             self.p.poll(1, 15);
-            (self.sent, self.received) = (self.sent + 15, self.received + 15);
+            (self.sent, self.received, self.told) = (self.sent + 15, self.received + 15, self.told + 1);
         }
         self.watch.books.lock().unwrap().watched = watched;
     }
@@ -263,7 +265,6 @@ impl Rig {
         let list: Vec<_> = (0..4).map(|n| self.p.sge(0, 100 * n, 16 + n)).collect();
         let data: Vec<u8> = (0..self.p.qp[0].cap().max_inline_data).map(|n| n as u8).collect();
         let remote = self.p.remote(1, 8192);
-        let mut calls = 0;
         let end = self.sent + 2000;
         while self.sent < end {
             let calls_together = if self.draw(4) == 0 { self.draw(4) } else { 1 };
@@ -277,8 +278,8 @@ impl Rig {
                 .map(|_| (0..1 + self.draw(4)).map(|n| self.p.sge(1, 2048 * n, 2048)).collect())
                 .collect();
             self.receive(&receives);
-            self.post(&lists, flame.map(|(places, room)| (places[calls % 2], room)));
-            calls += usize::from(!wrs.is_empty());
+            self.post(&lists, flame.map(|(places, room)| (places[self.told % 2], room)));
+            self.told += usize::from(!wrs.is_empty());
             let came = self.p.poll(0, wrs.len());
             assert!(came.iter().all(|wc| wc.status == mlx5::WcStatus::SUCCESS), "{came:?}");
             self.p.poll(1, receives.len());
