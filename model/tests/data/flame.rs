@@ -1,11 +1,11 @@
 //! BlueFlame by raw bytes: work requests stored to a UAR page by a processor that combines stores.
 
 use mlx5_hw::platform::Bar;
-use mlx5_model::ViolationKind::BlueFlameDiffers;
+use mlx5_model::ViolationKind::{BlueFlameBuffer, BlueFlameDiffers, BlueFlameLength};
 use mlx5_model::{ModelConfig, StorePace};
 
 use crate::qp::{Qp, QpWish};
-use crate::raw::{Raw, load, store32};
+use crate::raw::{Raw, get, load, store32};
 use crate::rdma::{Cq, CqWish, LR, LW, Mr, Rdma};
 use crate::wqe::{Wqe, inline, signalled};
 
@@ -63,11 +63,11 @@ impl Bench {
     pub fn write(&mut self, wqe: Wqe<'_>) -> Blocks {
         let first = self.a.sq;
         self.rdma.write_send(&mut self.a, wqe);
-        let block = |index: u16| {
-            let at = usize::from(index) % (1 << self.a.wish.log_sq) * 64;
+        let block = |n: u16| {
+            let at = usize::from(first.wrapping_add(n)) % (1 << self.a.wish.log_sq) * 64;
             load(&self.a.mem, self.a.wish.stride * (1 << self.a.wish.log_rq) + at, 64).try_into().unwrap()
         };
-        (first..self.a.sq).map(block).collect()
+        (0..self.a.sq.wrapping_sub(first)).map(block).collect()
     }
 
     pub fn tell(&self) {
@@ -158,6 +158,19 @@ fn a_request_runs_over_the_end_of_the_queue() {
 }
 
 #[test]
+fn the_counter_wraps_at_sixteen_bits() {
+    let mut b = Bench::new();
+    for n in 0..0x1_0008_u32 {
+        b.flame(nop(if n % 8 == 7 { 8 } else { 0 }));
+        if n % 8 == 7 {
+            let cqe = b.rdma.poll(&mut b.send);
+            assert_eq!((cqe[63] >> 4, get(&cqe, 480, 16)), (0, u64::from(n & 0xffff)));
+        }
+    }
+    b.rdma.assert_clean();
+}
+
+#[test]
 fn blocks_come_in_any_order_and_pieces_at_any_time() {
     for pace in [(0, 1), (0, 2), (1, 0), (2, 0), (2, 2), (3, 1), (1, 1)] {
         for seed in 0..20 {
@@ -173,6 +186,21 @@ fn blocks_come_in_any_order_and_pieces_at_any_time() {
             assert_eq!(calls.sends == 0, tear_one_in == 0, "{pace:?}: {calls:?}");
             b.rdma.assert_clean();
         }
+    }
+}
+
+#[test]
+fn a_first_block_can_come_second() {
+    for (swap_one_in, expected) in [(0, vec![BlueFlameBuffer]), (1, vec![BlueFlameLength, BlueFlameBuffer])] {
+        let mut b = Bench::new();
+        b.rdma.raw.model.set_store_pace(StorePace { tear_one_in: 0, swap_one_in });
+        for _ in 0..2 {
+            b.flame(signalled(&inline(&[1; 60])));
+            b.odd = false;
+        }
+        // A second block behind a request that was taken belongs to nothing.
+        let found: Vec<_> = b.rdma.raw.model.violations().iter().map(|violation| violation.kind).collect();
+        assert_eq!(found, expected);
     }
 }
 

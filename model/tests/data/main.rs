@@ -1,6 +1,7 @@
 //! The data path of the model, driven by raw bytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod batches;
 mod blocks;
 mod by_hand;
 #[path = "../common/bytes.rs"]
