@@ -2,7 +2,7 @@
 //! PRM and libmlx5 say of entries (`struct mlx5_cqe64`, `struct mlx5_err_cqe`, `struct mlx5_mini_cqe8`). It shares no code with
 //! the driver.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use mlx5::{Wc, WcOpcode, WcStatus};
 
@@ -55,11 +55,23 @@ pub struct Naive {
     cqe_size: usize,
     layout: Layout,
     queues: HashMap<u32, Queue>,
-    /// What is left of an open session, as whole entries.
-    session: VecDeque<[u8; 64]>,
+    session: Option<Session>,
     /// Enhanced layout: the last whole completion, and by how much the next one's counter is higher.
     title: Option<([u8; 64], u16)>,
     pending: Option<Bad>,
+}
+
+/// An open session.
+struct Session {
+    title: [u8; 64],
+    /// What the first completion's counter is beyond the title's.
+    since: u16,
+    /// The array of the completion that was taken last.
+    array: [u8; 64],
+    /// Completions taken out of it, and all of them.
+    at: u32,
+    count: u32,
+    mini: Mini,
 }
 
 /// One batch: where it began, and the first slot of a session in it.
@@ -94,7 +106,7 @@ impl Naive {
             cqe_size,
             layout,
             queues,
-            session: VecDeque::new(),
+            session: None,
             title: None,
             pending: None,
         }
@@ -167,7 +179,7 @@ impl Naive {
     }
 
     fn begin(&self) -> Batch {
-        Batch { start: self.ci, session_from: (!self.session.is_empty()).then_some(self.ci) }
+        Batch { start: self.ci, session_from: self.session.as_ref().map(|_| self.ci) }
     }
 
     /// Stamps what a later lap must not take for an entry, and publishes the index.
@@ -204,9 +216,8 @@ impl Naive {
 
     /// The next whole entry, or the count of a session that cannot be one.
     fn take(&mut self, batch: &mut Batch) -> Option<Result<[u8; 64], u32>> {
-        if let Some(entry) = self.session.pop_front() {
-            self.ci = self.ci.wrapping_add(1);
-            return Some(Ok(entry));
+        if let Some(session) = self.session.take() {
+            return Some(Ok(self.take_of(session)));
         }
         let room = self.entries() - self.ci.wrapping_sub(batch.start);
         if room == 0 || !self.is_new(self.ci) {
@@ -234,12 +245,8 @@ impl Naive {
                     return Some(Err(count));
                 }
                 // Each array is in the slot of its first completion, but the first in the slot behind.
-                let arrays: Vec<_> = (0..count.div_ceil(8))
-                    .map(|k| self.copy_of(self.ci.wrapping_add(if k == 0 { 1 } else { 8 * k })))
-                    .collect();
-                let minis = arrays.iter().flat_map(|array| array.chunks(8)).take(count as usize);
-                self.session = (0..).zip(minis).map(|(n, bytes)| expand(&entry, n, bytes, mini)).collect();
-                self.take(batch)
+                let array = self.copy_of(self.ci.wrapping_add(1));
+                Some(Ok(self.take_of(Session { title: entry, since: 0, array, at: 0, count, mini })))
             }
             Layout::Enhanced(mini) => {
                 let count = u32::from(entry[63] >> 4) + 1;
@@ -247,12 +254,24 @@ impl Naive {
                     self.ci = self.ci.wrapping_add(count.min(room));
                     return Some(Err(count));
                 };
-                let minis = (0..count as u16).zip(entry.chunks(8));
-                self.session = minis.map(|(n, bytes)| expand(&title, since.wrapping_add(n), bytes, mini)).collect();
                 self.title = Some((title, since.wrapping_add(count as u16)));
-                self.take(batch)
+                Some(Ok(self.take_of(Session { title, since, array: entry, at: 0, count, mini })))
             }
         }
+    }
+
+    /// The next completion of a session, as a whole entry. A slot is read when its completion is taken, not before.
+    fn take_of(&mut self, mut session: Session) -> [u8; 64] {
+        if session.at != 0 && session.at.is_multiple_of(8) {
+            session.array = self.copy_of(self.ci);
+        }
+        let Session { title, since, array, at, count, mini } = &mut session;
+        let bytes = &array[*at as usize % 8 * 8..][..8];
+        let entry = expand(title, since.wrapping_add(*at as u16), bytes, *mini);
+        *at += 1;
+        self.ci = self.ci.wrapping_add(1);
+        self.session = (*at != *count).then_some(session);
+        entry
     }
 
     /// What a whole entry says; `None` if it is not for the caller.
