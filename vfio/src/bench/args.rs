@@ -1,5 +1,7 @@
 //! The options of `mlx5 bench`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use mlx5::Cpu;
 
@@ -18,6 +20,46 @@ pub(super) enum What {
     /// Draining completion queues: a table of nanoseconds and of how many times the floor that is
     #[command(after_help = CQ_EXAMPLES)]
     Cq(CqArgs),
+    /// Instructions for each completion, counted by stepping through one drain
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[command(after_help = INSTRUCTIONS_EXAMPLES)]
+    Instructions(InstructionsArgs),
+    /// The drain that another process steps through
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[command(hide = true)]
+    Step(StepArgs),
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+const INSTRUCTIONS_EXAMPLES: &str = "\
+Steps through one drain of a full ring of 256 entries, one instruction after the other, for each path and each level of the \
+processor. The program that reads the completions is counted too. The counts are exact and do not depend on what else runs.
+
+Examples:
+  mlx5 bench instructions
+  mlx5 bench instructions --cpu avx2
+  mlx5 bench instructions --check                exit code 1 if a path takes more than it may
+  mlx5 bench instructions --json";
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[derive(Debug, Args)]
+pub(super) struct InstructionsArgs {
+    /// Fail if a path takes more instructions than it may
+    #[arg(long)]
+    pub(super) check: bool,
+    /// Only this level: portable, the name of another, or best [default: all that the processor has]
+    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    pub(super) cpu: Option<Cpu>,
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[derive(Debug, Args)]
+pub(super) struct StepArgs {
+    /// Which row
+    pub(super) row: usize,
+    /// With which level
+    #[arg(long, value_parser = level)]
+    pub(super) cpu: Cpu,
 }
 
 const CQ_EXAMPLES: &str = "\
@@ -32,6 +74,7 @@ Examples:
   mlx5 bench cq --quick                          only what has a mark, in a few seconds
   mlx5 bench cq --cpu portable                   without byte shuffles
   mlx5 bench cq --only 'poll_cq 16'
+  mlx5 bench cq --svg bench.svg                  a chart as well
   mlx5 bench cq --json > bench.json";
 
 #[derive(Debug, Args)]
@@ -45,6 +88,9 @@ pub(super) struct CqArgs {
     /// Only rows whose path has these words in it, and the floors
     #[arg(long, value_name = "WORDS")]
     only: Option<String>,
+    /// Also draws a chart into this file
+    #[arg(long, value_name = "FILE")]
+    pub(super) svg: Option<PathBuf>,
 }
 
 impl CqArgs {

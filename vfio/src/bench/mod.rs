@@ -5,8 +5,11 @@
 //! must do. Only draining is timed, by turns ([`measure`]), and compared with what others take for the same bytes ([`peers`]).
 
 mod args;
+mod chart;
 pub mod drain;
 pub mod floor;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod instructions;
 pub mod measure;
 pub mod memory;
 pub mod peers;
@@ -18,17 +21,30 @@ pub mod subject;
 use std::io::Write;
 
 pub(crate) use args::BenchArgs;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+use args::InstructionsArgs;
 use args::{CqArgs, What};
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+use instructions::Counted;
 use measure::{Plan, Wrong, measure};
 use report::Report;
 
 use crate::cli::{Failure, print_json};
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+use crate::cpu;
 use crate::progress::Progress;
 
 /// Measures, and prints what came of it.
 pub(crate) fn run(args: &BenchArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     match &args.what {
         What::Cq(args) => cq(args, json, out),
+        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        What::Instructions(args) => count(args, json, out),
+        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        What::Step(args) => match instructions::counted().get(args.row) {
+            Some(row) => instructions::step(row, args.cpu),
+            None => Err(Failure::Usage(format!("no row {}", args.row))),
+        },
     }
 }
 
@@ -43,5 +59,25 @@ fn cq(args: &CqArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     })?;
     drop(progress);
     let report = Report::new(&rows, &times, args.cpu);
+    if let Some(path) = &args.svg {
+        chart::draw(&report, path).map_err(|e| Failure::Job(format!("cannot draw {}: {e}", path.display())))?;
+    }
     if json { print_json(&report.object(), out) } else { report.text(out) }
+}
+
+/// Counts instructions, and prints how many there were.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn count(args: &InstructionsArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let levels = args.cpu.map_or_else(cpu::levels, |cpu| vec![cpu]);
+    let rows = instructions::counted();
+    let mut progress = Progress::new(rows.len() as u64, true);
+    let one = |(number, row)| {
+        progress.set(number as u64);
+        Counted::new(number, row, &levels)
+    };
+    let counted = rows.into_iter().enumerate().map(one).collect::<Result<Vec<_>, _>>()?;
+    drop(progress);
+    if json { print_json(&report::counts_object(&counted), out)? } else { report::counts_text(&counted, &levels, out)? }
+    let too_many: Vec<_> = counted.iter().flat_map(Counted::too_many).collect();
+    if args.check && !too_many.is_empty() { Err(Failure::Job(too_many.join("; "))) } else { Ok(()) }
 }

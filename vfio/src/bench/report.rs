@@ -6,6 +6,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use mlx5::Cpu;
 use serde_json::{Value, json};
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+use super::instructions::Counted;
 use super::measure::Times;
 use super::rows::{Marks, Row};
 use crate::cli::Failure;
@@ -42,16 +44,7 @@ impl Report {
             out,
             "Nanoseconds for each completion or call; medians. Peers as measured elsewhere, beside their floor.\n"
         )?;
-        let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(HEADS);
-        table.add_rows(self.lines.iter().map(Line::cells));
-        for column in [1, 3, 4, 5, 7] {
-            table.column_mut(column).into_iter().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-        }
-        for line in table.lines() {
-            writeln!(out, "{}", line.trim_end())?;
-        }
+        table(HEADS.map(String::from).into(), self.lines.iter().map(|line| line.cells().into()), &[1, 3, 4, 5, 7], out)?;
         let marked = self.lines.iter().filter(|line| line.row.marks.is_some());
         let (met, all) = (marked.clone().filter(|line| line.is_met()).count(), marked.count());
         writeln!(out, "\n{met} of {all} marks met.")?;
@@ -92,9 +85,8 @@ impl Line {
     fn cells(&self) -> [String; 9] {
         let peers: Vec<_> = self.peers().iter().map(|(name, _, ratio)| format!("{name} {ratio:.1}")).collect();
         let [ratio, least, most] = self.ratio;
-        let size = if self.row.cqe_size() == 64 { "" } else { ", 128 B" };
         [
-            format!("{}{size}", self.row.name()),
+            path(&self.row),
             (1 << self.row.log).to_string(),
             self.row.state.name().into(),
             format!("{:.2}", self.nanoseconds),
@@ -128,4 +120,55 @@ impl Line {
             "met": self.row.marks.map(|_| self.is_met()),
         })
     }
+}
+
+/// Prints a table; these columns are numbers.
+fn table(
+    heads: Vec<String>,
+    rows: impl Iterator<Item = Vec<String>>,
+    numbers: &[usize],
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(heads).add_rows(rows);
+    for &column in numbers {
+        table.column_mut(column).into_iter().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    }
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Counts of instructions, for people.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(super) fn counts_text(counted: &[Counted], levels: &[Cpu], out: &mut dyn Write) -> Result<(), Failure> {
+    writeln!(out, "Instructions for each completion, the program that reads it included (libmlx5: poll_cq 16 153, iterator 193).\n")?;
+    let heads = std::iter::once("path".to_string()).chain(levels.iter().map(|level| level.name().into())).collect();
+    let cells = |counted: &Counted| {
+        let counts = counted.by_level.iter().map(|(_, got, most)| match most {
+            Some(most) => format!("{got:.1} (at most {most})"),
+            None => format!("{got:.1}"),
+        });
+        std::iter::once(path(&counted.row)).chain(counts).collect()
+    };
+    let numbers: Vec<_> = (1..=levels.len()).collect();
+    table(heads, counted.iter().map(cells), &numbers, out)
+}
+
+/// Counts of instructions, for programs.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(super) fn counts_object(counted: &[Counted]) -> Value {
+    let one = |counted: &Counted| {
+        let count = |(cpu, got, most): &(Cpu, f64, Option<f64>)| json!({ "cpu": cpu.name(), "instructions": got, "most": most });
+        let counts: Vec<_> = counted.by_level.iter().map(count).collect();
+        json!({ "path": counted.row.name(), "cqe_size": counted.row.cqe_size(), "counts": counts })
+    };
+    json!({ "built_for": Cpu::compiled().name(), "rows": counted.iter().map(one).collect::<Vec<_>>() })
+}
+
+/// A row's name, with the size of its entries if that is the larger one.
+pub(super) fn path(row: &Row) -> String {
+    format!("{}{}", row.name(), if row.cqe_size() == 64 { "" } else { ", 128 B" })
 }
