@@ -1,35 +1,41 @@
-//! Draining a full ring of completions, beside the floor: `cargo bench -p mlx5-benches`.
+//! Every row of `mlx5 bench cq` under criterion: `cargo bench -p mlx5-benches -- 'poll_cq 16'`.
 //!
-//! Compare the two lines of a size with each other: times of one run hold for that machine and moment only.
+//! Compare times of one run only, or a run with the one before on an idle machine. How many times the floor a path takes is told by
+//! `mlx5 bench cq`.
 
-use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use mlx5_benches::{FullRing, floor};
-use mlx5_hw::ring::{Cqe64, Ring};
+use mlx5_benches::rows::{Row, rows};
+use mlx5_benches::subject::Subject;
 
-/// What `floor` does, through the ring reader: ownership, barrier, lazy field.
-fn drain(ring: &mut Ring<Cqe64>, full: &FullRing) -> u32 {
-    let lap = (ring.ci() >> ring.log_size() & 1) as usize;
-    let mut sum = 0u32;
-    if let Ok(mut batch) = ring.consume(&full.laps[lap]) {
-        while let Some(cqe) = batch.next() {
-            sum = sum.wrapping_add(cqe.byte_cnt());
-        }
+/// Times of so many runs together. What fills the ring in between is not timed.
+fn time(subject: &mut dyn Subject, runs: u64) -> Duration {
+    let mut all = Duration::ZERO;
+    for _ in 0..runs {
+        subject.prepare();
+        let start = Instant::now();
+        let sum = subject.run();
+        all += start.elapsed();
+        assert_eq!(sum, subject.right(), "every completion is read");
     }
-    sum
+    all
+}
+
+fn name(row: &Row) -> String {
+    let ring = row.entries().map(|entries| format!(", {entries} of {} bytes, {}", row.cqe_size(), row.state.name()));
+    row.name() + &ring.unwrap_or_default()
 }
 
 fn bench(c: &mut Criterion) {
-    for log_size in [8, 12] {
-        let full = FullRing::new(log_size);
-        let mut group = c.benchmark_group(format!("{} entries of 64 bytes", 1 << log_size));
-        group.throughput(Throughput::Elements(1 << log_size));
-        group.bench_function("floor", |b| b.iter(|| black_box(floor(black_box(&full.laps[0]), 0))));
-        if let Ok(mut ring) = Ring::<Cqe64>::new(log_size) {
-            assert_eq!(drain(&mut ring, &full), 64 << log_size, "the ring is read whole");
-            group.bench_function("ring", |b| b.iter(|| black_box(drain(&mut ring, black_box(&full)))));
-        }
+    for row in rows(false) {
+        let mut subject = row.subject(mlx5_vfio::cpu::detect()).unwrap_or_else(|e| {
+            eprintln!("{}: {e}", name(&row));
+            std::process::exit(1)
+        });
+        let mut group = c.benchmark_group(name(&row));
+        group.throughput(Throughput::Elements(u64::from(subject.items())));
+        group.bench_function("run", |b| b.iter_custom(|runs| time(&mut *subject, runs)));
         group.finish();
     }
 }

@@ -44,12 +44,15 @@ Examples:
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[derive(Debug, Args)]
 pub(super) struct InstructionsArgs {
-    /// Fail if a path takes more instructions than it may
+    /// Only paths that may take no more than so many, and fail if one does
     #[arg(long)]
     pub(super) check: bool,
     /// Only this level: portable, the name of another, or best [default: all that the processor has]
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     pub(super) cpu: Option<Cpu>,
+    /// Only rows whose path has these words in it
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    pub(super) only: String,
 }
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -79,7 +82,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(super) struct CqArgs {
-    /// Only the rows that have marks, and less of each
+    /// Less of each row, and without --only no more than the rows that have marks
     #[arg(long)]
     pub(super) quick: bool,
     /// Instructions that polling may use: portable, the name of a level, or best
@@ -99,8 +102,8 @@ impl CqArgs {
     /// # Errors
     /// `Usage` when there are none.
     pub(super) fn rows(&self) -> Result<Vec<Row>, Failure> {
-        let mut rows = rows(self.quick);
-        let Some(words) = &self.only else { return Ok(rows) };
+        let Some(words) = &self.only else { return Ok(rows(self.quick)) };
+        let mut rows = rows(false);
         rows.retain(|row| row.is_floor() || row.name().contains(words.as_str()));
         if rows.iter().all(Row::is_floor) {
             return Err(Failure::Usage(format!("--only: no path has '{words}' in it")));

@@ -30,7 +30,11 @@ pub(super) fn draw(report: &Report, file: &Path) -> Drawn {
     area.fill(&WHITE)?;
     let text = |size: i32| ("sans-serif", size).into_font();
     area.draw(&Text::new("Time for a completion, as a multiple of the floor of the same run", (12, 12), text(17)))?;
-    area.draw(&Text::new("blue: this driver    grey: others, as measured elsewhere    red: the floor", (12, 34), text(12)))?;
+    area.draw(&Text::new(
+        "blue: this driver    grey: others, as measured elsewhere    red: the floor",
+        (12, 34),
+        text(12),
+    ))?;
     let mut y = TOP;
     for line in lines {
         let ring = format!("{}, {} {}", path(&line.row), 1 << line.row.log, line.row.state.name());

@@ -1,7 +1,7 @@
 //! Times all rows by turns, so that whatever slows the machine down for a while slows all of them down.
 
 use super::memory::{Clock, now};
-use super::subject::Subject;
+use super::subject::{CALLS, Subject};
 
 /// Runs that are not timed before those that are, in each round: caches and predictors get used to the row.
 const WARM: u32 = 5;
@@ -23,7 +23,7 @@ impl Plan {
 
     /// Timed runs at a turn.
     fn laps(&self, items: u32) -> u32 {
-        (self.items / items).max(10)
+        (self.items / items.max(CALLS)).max(10)
     }
 }
 

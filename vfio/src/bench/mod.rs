@@ -5,6 +5,7 @@
 //! must do. Only draining is timed, by turns ([`measure`]), and compared with what others take for the same bytes ([`peers`]).
 
 mod args;
+pub mod calls;
 mod chart;
 pub mod drain;
 pub mod floor;
@@ -13,6 +14,7 @@ mod instructions;
 pub mod measure;
 pub mod memory;
 pub mod peers;
+pub mod port;
 mod report;
 pub mod rings;
 pub mod rows;
@@ -69,15 +71,24 @@ fn cq(args: &CqArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn count(args: &InstructionsArgs, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let levels = args.cpu.map_or_else(cpu::levels, |cpu| vec![cpu]);
-    let rows = instructions::counted();
+    let mut rows: Vec<_> = instructions::counted().into_iter().enumerate().collect();
+    let guarded = |row: &rows::Row| levels.iter().any(|level| instructions::most(row, *level).is_some());
+    rows.retain(|(_, row)| row.name().contains(args.only.as_str()) && (!args.check || guarded(row)));
+    if rows.is_empty() {
+        return Err(Failure::Usage(format!("--only: no path has '{}' in it", args.only)));
+    }
     let mut progress = Progress::new(rows.len() as u64, true);
-    let one = |(number, row)| {
-        progress.set(number as u64);
+    let one = |(done, (number, row))| {
+        progress.set(done as u64);
         Counted::new(number, row, &levels)
     };
     let counted = rows.into_iter().enumerate().map(one).collect::<Result<Vec<_>, _>>()?;
     drop(progress);
-    if json { print_json(&report::counts_object(&counted), out)? } else { report::counts_text(&counted, &levels, out)? }
+    if json {
+        print_json(&report::counts_object(&counted), out)?
+    } else {
+        report::counts_text(&counted, &levels, out)?
+    }
     let too_many: Vec<_> = counted.iter().flat_map(Counted::too_many).collect();
     if args.check && !too_many.is_empty() { Err(Failure::Job(too_many.join("; "))) } else { Ok(()) }
 }

@@ -44,7 +44,12 @@ impl Report {
             out,
             "Nanoseconds for each completion or call; medians. Peers as measured elsewhere, beside their floor.\n"
         )?;
-        table(HEADS.map(String::from).into(), self.lines.iter().map(|line| line.cells().into()), &[1, 3, 4, 5, 7], out)?;
+        table(
+            HEADS.map(String::from).into(),
+            self.lines.iter().map(|line| line.cells().into()),
+            &[1, 3, 4, 5, 7],
+            out,
+        )?;
         let marked = self.lines.iter().filter(|line| line.row.marks.is_some());
         let (met, all) = (marked.clone().filter(|line| line.is_met()).count(), marked.count());
         writeln!(out, "\n{met} of {all} marks met.")?;
@@ -84,14 +89,14 @@ impl Line {
 
     fn cells(&self) -> [String; 9] {
         let peers: Vec<_> = self.peers().iter().map(|(name, _, ratio)| format!("{name} {ratio:.1}")).collect();
-        let [ratio, least, most] = self.ratio;
+        let ([ratio, least, most], entries) = (self.ratio, self.row.entries());
         [
             path(&self.row),
-            (1 << self.row.log).to_string(),
-            self.row.state.name().into(),
+            entries.map_or(String::new(), |entries| entries.to_string()),
+            if entries.is_some() { self.row.state.name() } else { "" }.into(),
             format!("{:.2}", self.nanoseconds),
-            if self.row.is_floor() { "1".into() } else { format!("{ratio:.2}") },
-            if self.row.is_floor() { String::new() } else { format!("{least:.2}–{most:.2}") },
+            if ratio.is_nan() { String::new() } else { format!("{ratio:.2}") },
+            if ratio.is_nan() || self.row.is_floor() { String::new() } else { format!("{least:.2}–{most:.2}") },
             peers.join(", "),
             self.row.marks.map_or(String::new(), |marks| format!("{} / {}", marks.aim, marks.must)),
             self.verdict().into(),
@@ -106,9 +111,9 @@ impl Line {
             .collect();
         json!({
             "path": self.row.name(),
-            "entries": 1 << self.row.log,
-            "cqe_size": self.row.cqe_size(),
-            "ring": self.row.state.name(),
+            "entries": self.row.entries(),
+            "cqe_size": self.row.entries().map(|_| self.row.cqe_size()),
+            "ring": self.row.entries().map(|_| self.row.state.name()),
             "nanoseconds": self.nanoseconds,
             "ratio": self.ratio[0],
             "ratio_least": self.ratio[1],
@@ -144,7 +149,10 @@ fn table(
 /// Counts of instructions, for people.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(super) fn counts_text(counted: &[Counted], levels: &[Cpu], out: &mut dyn Write) -> Result<(), Failure> {
-    writeln!(out, "Instructions for each completion, the program that reads it included (libmlx5: poll_cq 16 153, iterator 193).\n")?;
+    writeln!(
+        out,
+        "Instructions for each completion, the program that reads it included (libmlx5: poll_cq 16 153, iterator 193).\n"
+    )?;
     let heads = std::iter::once("path".to_string()).chain(levels.iter().map(|level| level.name().into())).collect();
     let cells = |counted: &Counted| {
         let counts = counted.by_level.iter().map(|(_, got, most)| match most {

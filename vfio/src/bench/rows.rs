@@ -2,6 +2,7 @@
 
 use mlx5::{Cpu, Error};
 
+use super::calls::{Call, Calls};
 use super::drain::{Drain, Empty, Reader};
 use super::peers::{self, Peers};
 use super::rings::{Image, Kind};
@@ -32,7 +33,7 @@ const fn both(aim: f64, must: f64) -> Option<Marks> {
 pub struct Row {
     /// What is done.
     pub work: Work,
-    /// Slots of the ring, as a power of two.
+    /// Slots of the ring, as a power of two; 0 without one.
     pub log: u32,
     /// Where the ring is when a run begins.
     pub state: State,
@@ -53,6 +54,8 @@ pub enum Work {
     Drain(Kind, usize, Reader),
     /// Polls an empty CQ.
     Empty,
+    /// Calls something that does not poll.
+    Call(Call),
 }
 
 impl Row {
@@ -62,8 +65,14 @@ impl Row {
             Work::Floor => "floor: byte 63, sum of byte_cnt".into(),
             Work::Byte63 => "reading byte 63".into(),
             Work::Empty => "empty poll_cq".into(),
+            Work::Call(call) => call.name(),
             Work::Drain(kind, _, reader) => format!("{}, {}", reader.name(), kind.name()),
         }
+    }
+
+    /// Slots of the ring, if there is one.
+    pub fn entries(&self) -> Option<u32> {
+        (self.log != 0).then_some(1 << self.log)
     }
 
     /// Bytes of an entry.
@@ -80,6 +89,7 @@ impl Row {
             Work::Floor => Box::new(Floor::new(self.log, self.state)),
             Work::Byte63 => Box::new(Byte63::new(self.log)),
             Work::Empty => Box::new(Empty::new(self.log, cpu)?),
+            Work::Call(call) => Box::new(Calls::new(call, cpu)?),
             Work::Drain(kind, cqe_size, reader) => {
                 Box::new(Drain::new(Image::new(kind, self.log, cqe_size), self.state, reader, cpu)?)
             }
@@ -90,6 +100,7 @@ impl Row {
     fn has_floor(&self, floor: &Self) -> bool {
         match self.work {
             Work::Empty | Work::Byte63 => floor.work == Work::Byte63,
+            Work::Call(_) => false,
             _ => floor.work == Work::Floor && (floor.log, floor.state) == (self.log, self.state),
         }
     }
@@ -99,7 +110,7 @@ impl Row {
         rows.iter().position(|row| self.has_floor(row))
     }
 
-    /// Whether it has a floor and is no floor itself.
+    /// Whether it is a floor itself.
     pub fn is_floor(&self) -> bool {
         matches!(self.work, Work::Floor | Work::Byte63)
     }
@@ -167,6 +178,7 @@ pub fn rows(quick: bool) -> Vec<Row> {
     rows.extend(compressed());
     rows.extend(colder());
     rows.push(Row { work: Work::Empty, log: 8, state: State::Hot, peers: peers::EMPTY, marks: aim(3.0, 5.0) });
+    rows.extend(calls());
     if quick {
         let needed: Vec<_> = rows.iter().filter(|row| row.marks.is_some()).copied().collect();
         rows.retain(|row| row.marks.is_some() || needed.iter().any(|needed| needed.has_floor(row)));
@@ -243,4 +255,10 @@ fn colder() -> Vec<Row> {
         send(Iterator(64), peers::COLD_ITERATOR, None).of(Cold),
         send(Poll(64), peers::COLD_16_4096, None).large().of(Cold),
     ]
+}
+
+fn calls() -> Vec<Row> {
+    use Call::{Arm, Command, PostRecv, PostSend};
+    let call = |call| Row { work: Work::Call(call), log: 0, state: State::Hot, peers: peers::NONE, marks: None };
+    [PostSend(1), PostSend(16), PostRecv(1), PostRecv(16), Arm, Command].map(call).into()
 }

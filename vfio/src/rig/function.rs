@@ -6,6 +6,7 @@ use mlx5::{Device, DeviceConfig};
 
 use super::{Patience, Rig, Waits, did_not_come_up, facts, not_given_back};
 use crate::cli::Failure;
+use crate::cpu;
 use crate::host::{Bdf, Host, Obstacle};
 use crate::port::{VfioFunction, VfioOptions};
 use crate::progress::Busy;
@@ -70,6 +71,7 @@ impl Rig for VfioRig {
 
     fn default_config(&self) -> DeviceConfig {
         let mut config = self.function.device_config();
+        config.cpu = cpu::detect();
         if let Some(ns) = self.firmware_start {
             config.timeouts.firmware_start = ns;
         }

@@ -8,6 +8,7 @@ use mlx5_model::{Model, ModelConfig, ModelThread};
 
 use super::{Patience, Rig, Waits, did_not_come_up, not_given_back};
 use crate::cli::Failure;
+use crate::cpu;
 
 /// Longest wait for a completion while the model runs in the driver's calls: model time.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -26,13 +27,15 @@ pub(crate) struct ModelRig {
 impl ModelRig {
     /// A function of this kind, to be opened with one completion vector.
     pub(crate) fn new(config: ModelConfig) -> Self {
-        let device = DeviceConfig::new(config.device_id);
+        let mut device = DeviceConfig::new(config.device_id);
+        device.cpu = cpu::detect();
         let patience_of_thread = Patience::new(PATIENCE_OF_THREAD);
         Self { model: Model::new(config), config: device, thread: Mutex::default(), patience_of_thread }
     }
 
     /// The same, opened as this says unless a command says otherwise.
-    pub(crate) fn with(self, config: DeviceConfig) -> Self {
+    pub(crate) fn with(self, mut config: DeviceConfig) -> Self {
+        config.cpu = self.config.cpu;
         Self { config, ..self }
     }
 
