@@ -68,6 +68,11 @@ pub(crate) struct Flames {
 }
 
 impl Flames {
+    /// Empties the buffers of a page that is given back.
+    pub(crate) fn forget(&mut self, page: u32) {
+        self.registers.retain(|(of, _), _| *of != page);
+    }
+
     /// Empties all buffers.
     pub(crate) fn clear(&mut self) {
         self.registers.clear();

@@ -32,6 +32,7 @@ pub(super) fn dealloc_uar(dev: &mut Device, input: &[u8], _: &mut [u8]) -> Done 
         return Err(Reject::UarBusy);
     }
     objects.uars.remove(&uar);
+    dev.flames.forget(uar);
     Ok(())
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct SendRun {
     pub(super) watch: Option<u64>,
     /// The request behind the head and its index, fetched before the head was done.
     ahead: Option<(u16, Fetched)>,
-    /// The request at the head, and its index, as it came with its doorbell: it need not be read from memory.
+    /// The request that came with the last doorbell, and its index: it need not be read from memory if it is at the head.
     flame: Option<(u16, Vec<u8>)>,
     /// Reads and atomics that this turn has sent since the last fence.
     requests: u32,
@@ -68,23 +68,20 @@ pub(crate) fn doorbell(dev: &mut Device, uar: u32, value: u64, request: Option<V
     run(dev, qpn);
 }
 
-/// A request that came with its doorbell must be the one in memory, unless it was read there and done already. If it is next, the
-/// device takes it; else it is read from memory when its turn comes.
+/// A request that came with its doorbell must be the one in memory, unless it was read there and done already. The device takes it
+/// if it is next; else it is read from memory when its turn comes.
 fn keep(dev: &mut Device, (qpn, index): (u32, u16), request: Vec<u8>) {
     let Some(head) = dev.objects.qps.get(&qpn).map(|qp| qp.sq_consumer) else { return };
-    let run = dev.data.send(qpn);
-    run.flame = None;
-    if index.wrapping_sub(head) >= run.producer.wrapping_sub(head) {
+    if index.wrapping_sub(head) >= dev.data.send(qpn).producer.wrapping_sub(head) {
         return;
     }
-    let idle = run.waiting.is_none() && run.ahead.is_none();
     let Some(there) = fetch::bytes(dev, qpn, index, 0..request.len() / DS_UNIT) else { return };
     if let Some(at) = there.iter().zip(&request).position(|(there, here)| there != here) {
         let detail =
             format!("QP {qpn:#x}, send WQE {index:#x}: byte {at:#x} is {:#x}, not {:#x}", request[at], there[at]);
         dev.violate(ViolationKind::BlueFlameDiffers, detail);
     }
-    dev.data.send(qpn).flame = (idle && index == head).then_some((index, request));
+    dev.data.send(qpn).flame = Some((index, request));
 }
 
 /// Checks the record against the doorbell and the queue, and takes over the new producer.

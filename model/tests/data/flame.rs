@@ -1,11 +1,11 @@
 //! BlueFlame by raw bytes: work requests stored to a UAR page by a processor that combines stores.
 
 use mlx5_hw::platform::Bar;
-use mlx5_model::ViolationKind::{BlueFlameBuffer, BlueFlameDiffers, BlueFlameLength};
+use mlx5_model::ViolationKind::{BlueFlameBuffer, BlueFlameDiffers, BlueFlameIncomplete, BlueFlameLength};
 use mlx5_model::{ModelConfig, StorePace};
 
 use crate::qp::{Qp, QpWish};
-use crate::raw::{Raw, get, load, store32};
+use crate::raw::{Raw, get, load, put, store, store32};
 use crate::rdma::{Cq, CqWish, LR, LW, Mr, Rdma};
 use crate::wqe::{Wqe, inline, signalled};
 
@@ -205,15 +205,98 @@ fn a_first_block_can_come_second() {
 }
 
 #[test]
-fn a_store_that_was_to_come_after_the_next_does_not_outlive_a_reset() {
+fn a_store_that_was_to_come_after_the_next_comes_before_a_doorbell() {
     let mut b = Bench::new();
     b.rdma.raw.model.set_store_pace(StorePace { tear_one_in: 0, swap_one_in: 1 });
     let blocks = b.write(signalled(&inline(&[1; 60])));
     b.tell();
     b.store(0x800, &blocks[0]);
+    assert_eq!(b.rdma.raw.model.violations(), []);
+    b.rdma.raw.write64(b.page() + 0x900, get(&blocks[0], 0, 64));
+    let found: Vec<_> = b.rdma.raw.model.violations().iter().map(|violation| violation.kind).collect();
+    assert_eq!(found[0], BlueFlameIncomplete);
+}
+
+#[test]
+fn nothing_in_a_buffer_outlives_a_reset() {
+    let mut b = Bench::new();
+    b.flame(nop(8));
+    let blocks = b.write(signalled(&inline(&[1; 60])));
+    b.rdma.raw.model.set_store_pace(StorePace { tear_one_in: 0, swap_one_in: 1 });
+    b.store(0xa00, &blocks[0]);
     b.rdma.raw.model.config_write(0x68, 2, 1 << 15);
-    b.store(0x840, &blocks[1]);
-    assert!(b.rdma.take(&mut b.send).is_none());
+    // As a port does it: memory space, bus master.
+    b.rdma.raw.model.config_write(0x4, 2, 6);
+    let mut b = Bench::on(Rdma::on(Raw::start(b.rdma.raw.model, true)));
+    b.rdma.raw.model.set_store_pace(StorePace::default());
+    // The buffer that the first request was stored to.
+    b.flame(nop(8));
+    b.rdma.poll(&mut b.send);
+    b.rdma.assert_clean();
+}
+
+#[test]
+fn nothing_in_a_buffer_outlives_its_page() {
+    let mut b = Bench::new();
+    let alloc = |b: &Bench| get(&b.rdma.raw.command(0x802, 0, &[0; 8], 16), 72, 24) as u32;
+    let uar = alloc(&b);
+    for _ in 0..2 {
+        b.rdma.uar = uar;
+        (b.a, b.b) = b.rdma.pair(b.a.wish, &b.send, &b.recv);
+        let block = b.write(nop(8))[0];
+        b.tell();
+        b.store(0x800, &block);
+        b.rdma.poll(&mut b.send);
+        let free = |opcode, number: u32| {
+            let mut body = [0; 8];
+            put(&mut body, 8, 24, number.into());
+            b.rdma.raw.command(opcode, 0, &body, 16)
+        };
+        free(0x501, b.a.qpn);
+        free(0x501, b.b.qpn);
+        free(0x803, uar);
+        assert_eq!(alloc(&b), uar);
+    }
+    b.rdma.assert_clean();
+}
+
+#[test]
+fn a_store_that_comes_when_its_request_is_done_is_not_held_against_memory() {
+    let mut b = Bench::new();
+    let late = b.write(nop(8))[0];
+    let value = b.rdma.write_send(&mut b.a, nop(8));
+    b.rdma.ring(&b.a, value);
+    b.rdma.poll(&mut b.send);
+    b.rdma.poll(&mut b.send);
+    store(&b.a.mem, b.a.wish.stride << b.a.wish.log_rq, &[0x5a; 64]);
+    b.store(0x900, &late);
+    b.rdma.assert_clean();
+}
+
+#[test]
+fn a_request_that_is_not_next_is_taken_from_memory() {
+    let mut b = Bench::new();
+    b.flame(signalled(&inline(b"first")));
+    let mut block = b.write(nop(0))[0];
+    block[11] = 8;
+    b.tell();
+    let at = b.next();
+    b.store(at, &block);
+    b.rdma.recv(&mut b.b, &[b.mr.seg(0, 16)]);
+    b.arrived(b"first");
+    assert!(b.rdma.take(&mut b.send).is_none(), "the one in memory asks for no completion");
+}
+
+#[test]
+fn what_spoils_a_request_of_another_queue_pair_leaves_its_doorbell() {
+    let mut b = Bench::new();
+    let blocks = b.write(signalled(&inline(&[7; 60])));
+    b.tell();
+    b.store(0x800, &blocks[0]);
+    let value = b.rdma.write_send(&mut b.b, nop(0));
+    b.rdma.recv(&mut b.b, &[b.mr.seg(0, 64)]);
+    b.rdma.ring(&b.b, value);
+    b.arrived(&[7; 60]);
 }
 
 #[test]

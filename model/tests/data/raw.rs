@@ -56,7 +56,11 @@ impl Raw {
 
     /// As [`up_with`](Self::up_with), of any function.
     pub fn made(config: ModelConfig, host_order: bool) -> Self {
-        let model = Model::new(config);
+        Self::start(Model::new(config), host_order)
+    }
+
+    /// As [`up_with`](Self::up_with), of a function that was reset.
+    pub fn start(model: Model, host_order: bool) -> Self {
         let alloc = |size| model.alloc(size, 4096).unwrap();
         let (queue, input, output) = (alloc(4096), alloc(BLOCKS * 1024), alloc(BLOCKS * 1024));
         let mut raw = Self { queue, input, output, given: Vec::new(), model };
