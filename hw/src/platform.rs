@@ -202,7 +202,7 @@ pub unsafe trait Bar: Send + Sync {
     }
 
     /// Stores 64 bytes, in this order and nothing else, at `offset`, a multiple of 64: part of a BlueFlame buffer. It is between
-    /// two calls of [`wc_flush`](crate::arch::wc_flush), and until the second it may stay in the processor, to reach the device
+    /// two calls of `arch::wc_flush`, and until the second it may stay in the processor, to reach the device
     /// in one piece. The default makes eight writes of it, of which the device takes the first for a doorbell.
     fn write_combined(&self, offset: usize, block: &[u64; 8]) {
         for (i, value) in block.iter().enumerate() {
