@@ -127,12 +127,16 @@ impl<'q> Writer<'q> {
         if data.is_empty() {
             return;
         }
-        let (beside, rest) = data.split_at(data.len().min(BESIDE_HEADER));
-        let [a, b, c, _] = padded(beside);
-        self.put(&[wqe::inline_header(data.len() as u32), a, b, c]);
+        let header = wqe::inline_header(data.len() as u32);
+        let Some((beside, rest)) = data.split_first_chunk::<BESIDE_HEADER>() else {
+            let [a, b, c, _] = padded(data);
+            return self.put(&[header, a, b, c]);
+        };
+        let [a, b, c] = words(beside);
+        self.put(&[header, a, b, c]);
         let (whole, last) = rest.as_chunks::<SEGMENT>();
         for segment in whole {
-            self.put(&padded(segment));
+            self.put(&words(segment));
         }
         if !last.is_empty() {
             self.put(&padded(last));
@@ -140,16 +144,21 @@ impl<'q> Writer<'q> {
     }
 }
 
-/// Bytes as they lie, at most a segment of them, followed by zeros.
-#[inline]
+/// Bytes as they lie, less than a segment of them, followed by zeros. A function of its own, as it takes registers from the rest.
+#[inline(never)]
 fn padded(bytes: &[u8]) -> [Be32; WORDS] {
-    let (whole, rest) = bytes.as_chunks();
-    let mut last = [0; 4];
-    for (to, from) in last.iter_mut().zip(rest) {
+    let mut segment = [0; SEGMENT];
+    for (to, from) in segment.iter_mut().zip(bytes) {
         *to = *from;
     }
-    let mut words = [Be32::ZERO; WORDS];
-    for (word, bytes) in words.iter_mut().zip(whole.iter().chain([&last])) {
+    words(&segment)
+}
+
+/// Bytes as they lie, four in a dword.
+#[inline]
+fn words<const BYTES: usize, const DWORDS: usize>(bytes: &[u8; BYTES]) -> [Be32; DWORDS] {
+    let mut words = [Be32::ZERO; DWORDS];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
         *word = Be32::from_raw(u32::from_ne_bytes(*bytes));
     }
     words

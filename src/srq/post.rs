@@ -34,7 +34,7 @@ impl Poster {
         let next: Box<[u16]> = (0..=last).map(|place| place.wrapping_add(1) & last).collect();
         let poster = Self { geometry, next, head: 0, tail: last, posted: 0 };
         for place in 0..=last {
-            poster.link(poster.queue(words), place);
+            poster.link(poster.queue(words), place, poster.next(place));
         }
         poster
     }
@@ -49,15 +49,17 @@ impl Poster {
     }
 
     /// Writes into an entry which one is after it; what comes behind that.
-    fn link<'w>(&self, queue: &'w [Place], place: u16) -> Writer<'w> {
+    #[inline]
+    fn link<'w>(&self, queue: &'w [Place], place: u16, next: u16) -> Writer<'w> {
         let segments = self.geometry.stride / SEGMENT;
         let at = usize::from(place) * segments;
         let mut entry = Writer::within(queue.get(at..at + segments).unwrap_or_default());
-        entry.put(&wqe::srq_next(self.next(place)));
+        entry.put(&wqe::srq_next(next));
         entry
     }
 
     /// Hangs the places that came free on to the list. Their entries get their links when they are posted.
+    #[cold]
     fn collect(&mut self, work: &SrqWork) {
         for place in work.take_free() {
             let place = place as u16;
@@ -69,6 +71,7 @@ impl Poster {
     }
 
     /// Writes a request into the next free place.
+    #[inline]
     fn write(&mut self, queue: &[Place], work: &SrqWork, wr: &RecvWr<'_>) -> Result<(), Error> {
         check_count(wr.sg_list, self.geometry.stride / SEGMENT - 1)?;
         if self.head == self.tail {
@@ -77,11 +80,11 @@ impl Poster {
                 return Err(Error::NoMemory);
             }
         }
-        let place = self.head;
+        let (place, next) = (self.head, self.next(self.head));
         // The link too: the device can write to what was there.
-        self.link(queue, place).scatter(wr.sg_list)?;
+        self.link(queue, place, next).scatter(wr.sg_list)?;
         work.push(place, wr.wr_id);
-        self.head = self.next(place);
+        self.head = next;
         self.posted = self.posted.wrapping_add(1);
         Ok(())
     }
