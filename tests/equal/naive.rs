@@ -2,7 +2,7 @@
 //! PRM and libmlx5 say of entries (`struct mlx5_cqe64`, `struct mlx5_err_cqe`, `struct mlx5_mini_cqe8`). It shares no code with
 //! the driver.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use mlx5::{Wc, WcOpcode, WcStatus};
 
@@ -48,11 +48,14 @@ pub enum Queue {
 
 pub struct Naive {
     pub ring: Vec<u8>,
+    /// Slots of whole entries of the basic layout that were taken since this was cleared. They may be stamped, and need not be: on the
+    /// next lap their owner bit is the wrong one, and on that lap they are written, or stamped as a session's. In `ring` they are not.
+    pub may_be_stamped: HashSet<u32>,
     /// What the consumer index was published as, if it was.
     pub record: Option<u32>,
     pub ci: u32,
     log: u32,
-    cqe_size: usize,
+    pub cqe_size: usize,
     layout: Layout,
     queues: HashMap<u32, Queue>,
     session: Option<Session>,
@@ -74,10 +77,10 @@ struct Session {
     mini: Mini,
 }
 
-/// One batch: where it began, and the first slot of a session in it.
+/// One batch: where it began, and the slots of sessions in it.
 struct Batch {
     start: u32,
-    session_from: Option<u32>,
+    of_sessions: HashSet<u32>,
 }
 
 /// What a look at the next entry gave.
@@ -87,6 +90,9 @@ pub enum Next {
     Bad(Bad),
     Completion(Wc),
 }
+
+/// What a slot of the basic layout ends in when no lap is to take it for an entry.
+pub const STAMP: [u8; 4] = [0, 0, 0, 0xf0];
 
 fn be16(bytes: &[u8]) -> u16 {
     u16::from_be_bytes(bytes[..2].try_into().unwrap())
@@ -100,6 +106,7 @@ impl Naive {
     pub fn new(log: u32, cqe_size: usize, layout: Layout, queues: HashMap<u32, Queue>) -> Self {
         Self {
             ring: vec![0; cqe_size << log],
+            may_be_stamped: HashSet::new(),
             record: None,
             ci: 0,
             log,
@@ -179,20 +186,20 @@ impl Naive {
     }
 
     fn begin(&self) -> Batch {
-        Batch { start: self.ci, session_from: self.session.as_ref().map(|_| self.ci) }
+        Batch { start: self.ci, of_sessions: HashSet::new() }
     }
 
     /// Stamps what a later lap must not take for an entry, and publishes the index.
     fn end(&mut self, batch: Batch) {
         let enhanced = matches!(self.layout, Layout::Enhanced(_));
         let mut ci = batch.start;
-        let mut in_session = false;
         while ci != self.ci {
-            in_session |= batch.session_from == Some(ci);
             if enhanced && (ci >> self.log).is_multiple_of(128) {
                 self.slot(ci)[60..].copy_from_slice(&[0, 0, 0xff, 0xf0]);
-            } else if !enhanced && in_session {
-                self.slot(ci)[60..].copy_from_slice(&[0, 0, 0, 0xf0]);
+            } else if batch.of_sessions.contains(&ci) {
+                self.slot(ci)[60..].copy_from_slice(&STAMP);
+            } else if matches!(self.layout, Layout::Basic(_)) {
+                self.may_be_stamped.insert(ci % self.entries());
             }
             ci = ci.wrapping_add(1);
         }
@@ -217,7 +224,7 @@ impl Naive {
     /// The next whole entry, or the count of a session that cannot be one.
     fn take(&mut self, batch: &mut Batch) -> Option<Result<[u8; 64], u32>> {
         if let Some(session) = self.session.take() {
-            return Some(Ok(self.take_of(session)));
+            return Some(Ok(self.take_of(session, batch)));
         }
         let room = self.entries() - self.ci.wrapping_sub(batch.start);
         if room == 0 || !self.is_new(self.ci) {
@@ -238,7 +245,6 @@ impl Naive {
                 Some(Err(be32(&entry[44..])))
             }
             Layout::Basic(mini) => {
-                batch.session_from.get_or_insert(self.ci);
                 let count = be32(&entry[44..]);
                 if !is_title || count < 2 || count > room {
                     self.ci = self.ci.wrapping_add(1);
@@ -246,7 +252,7 @@ impl Naive {
                 }
                 // Each array is in the slot of its first completion, but the first in the slot behind.
                 let array = self.copy_of(self.ci.wrapping_add(1));
-                Some(Ok(self.take_of(Session { title: entry, since: 0, array, at: 0, count, mini })))
+                Some(Ok(self.take_of(Session { title: entry, since: 0, array, at: 0, count, mini }, batch)))
             }
             Layout::Enhanced(mini) => {
                 let count = u32::from(entry[63] >> 4) + 1;
@@ -255,13 +261,17 @@ impl Naive {
                     return Some(Err(count));
                 };
                 self.title = Some((title, since.wrapping_add(count as u16)));
-                Some(Ok(self.take_of(Session { title, since, array: entry, at: 0, count, mini })))
+                Some(Ok(self.take_of(Session { title, since, array: entry, at: 0, count, mini }, batch)))
             }
         }
     }
 
     /// The next completion of a session, as a whole entry. A slot is read when its completion is taken, not before.
-    fn take_of(&mut self, mut session: Session) -> [u8; 64] {
+    fn take_of(&mut self, mut session: Session, batch: &mut Batch) -> [u8; 64] {
+        // The title has the lap's owner bit as any whole entry has.
+        if session.at != 0 && matches!(self.layout, Layout::Basic(_)) {
+            batch.of_sessions.insert(self.ci);
+        }
         if session.at != 0 && session.at.is_multiple_of(8) {
             session.array = self.copy_of(self.ci);
         }
