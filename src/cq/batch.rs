@@ -120,7 +120,7 @@ fn unexpected_format(cqe: CqeRef<'_>) -> Taken {
 #[inline(always)]
 fn take<'m, F: CqeFormat>(
     cqe: CqeRef<'m>,
-    pass: &Pass<'_, QpWork>,
+    pass: &mut Pass<'_, QpWork>,
     cqn: u32,
     keys: &Keys,
     place: &mut impl Place<'m>,
@@ -132,7 +132,7 @@ fn take<'m, F: CqeFormat>(
         Row::Gone(queue) => return left_behind(cqe, queue.filter(|_| receive)),
         Row::Unknown => return unknown_queue(cqe),
     };
-    let work = if receive { &queue.recv } else { &queue.send };
+    let work = queue.queue(receive);
     if !work.reported_by(cqn) {
         return unknown_queue(cqe);
     }
@@ -151,7 +151,10 @@ fn take<'m, F: CqeFormat>(
         }
     };
     let counter = cqe.wqe_counter();
-    let wr_id = if receive { queue.complete_receive(counter) } else { work.complete_through(counter) };
+    let wr_id = match &queue.srq {
+        Some(srq) if receive => srq.complete(counter),
+        _ => work.complete(counter, receive),
+    };
     let Some(wr_id) = wr_id else { return unknown_queue(cqe) };
     place.put(Current { cqe, wr_id, status });
     Taken::Delivered
@@ -207,7 +210,7 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
             if purge::looks_marked(cqe) && self.was_there_at_the_reset() {
                 continue;
             }
-            match take::<F>(cqe, &self.ending.pass, self.cqn, self.keys, place) {
+            match take::<F>(cqe, &mut self.ending.pass, self.cqn, self.keys, place) {
                 Taken::Delivered => return Ok(true),
                 Taken::Bad(error) => return Err(error),
                 Taken::Last if self.goes_on_elsewhere() => {

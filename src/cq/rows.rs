@@ -16,6 +16,9 @@
 //!
 //! Polling never frees anything and takes no lock; what it records is one number when a pass that saw the ring empty ends.
 //!
+//! The reader keeps what it found last, with the number of retirements before that: as long as there were no more, the row is
+//! as it was, and finding it again takes one load.
+//!
 //! Rows live in segments of 64, 64, 128, 256, … entries, made when first needed and kept for the life of the table, so
 //! that a lookup is two loads and a small table stays small.
 
@@ -96,7 +99,7 @@ pub(crate) fn table<T: Send + Sync>() -> (Arc<Rows<T>>, Reader<T>) {
         retirements: AtomicU64::new(0),
         settled: AtomicU64::new(0),
     });
-    let reader = Reader { rows: rows.clone() };
+    let reader = Reader { rows: rows.clone(), last: Last::default() };
     (rows, reader)
 }
 
@@ -210,27 +213,58 @@ impl<T> Drop for Rows<T> {
 /// The right to look rows up; there is one a table.
 pub(crate) struct Reader<T> {
     rows: Arc<Rows<T>>,
+    last: Last<T>,
+}
+
+/// The live row that was found last.
+struct Last<T> {
+    index: u32,
+    /// Number of retirements when it was found.
+    at: u64,
+    /// Null for none. The reader's own: an atomic only as a plain pointer would not move to another thread with it.
+    value: core::sync::atomic::AtomicPtr<T>,
+}
+
+impl<T> Default for Last<T> {
+    fn default() -> Self {
+        Self { index: 0, at: 0, value: core::sync::atomic::AtomicPtr::default() }
+    }
 }
 
 impl<T> Reader<T> {
     /// Starts a pass over the ring, before its first entry is looked at.
+    #[inline(always)]
     pub(crate) fn begin(&mut self) -> Pass<'_, T> {
-        let began = self.rows.retirements.load(Ordering::Acquire);
-        Pass { rows: &self.rows, began, empty: None }
+        let Self { rows, last } = self;
+        let began = rows.retirements.load(Ordering::Acquire);
+        Pass { rows, last, began, empty: None }
     }
 }
 
 /// One pass of the reader. A pass that is not [settled](Self::settle) in the end changes nothing.
 pub(crate) struct Pass<'r, T> {
     rows: &'r Rows<T>,
+    last: &'r mut Last<T>,
     began: u64,
     empty: Option<u64>,
 }
 
 impl<T> Pass<'_, T> {
     /// Finds the queue with this index.
+    #[inline(always)]
+    pub(crate) fn find(&mut self, index: u32) -> Row<'_, T> {
+        let at = self.rows.retirements.load(Ordering::Acquire);
+        let value = *self.last.value.get_mut();
+        if index != self.last.index || at != self.last.at || value.is_null() {
+            return self.look_up(index, at);
+        }
+        // SAFETY: `look_up` found the row live, and as nothing was retired since, it is; so as there.
+        Row::Live(unsafe { &*value })
+    }
+
+    /// Finds it in the table, when the number of retirements was `at`.
     #[inline]
-    pub(crate) fn find(&self, index: u32) -> Row<'_, T> {
+    fn look_up(&mut self, index: u32, at: u64) -> Row<'_, T> {
         let Some(row) = self.rows.row(index) else { return Row::Unknown };
         let value = row.load(Ordering::Acquire);
         if value.is_null() {
@@ -242,6 +276,7 @@ impl<T> Pass<'_, T> {
             // that is settled: as below.
             Row::Gone(Some(unsafe { &*value }))
         } else {
+            *self.last = Last { index, at, value: core::sync::atomic::AtomicPtr::new(value) };
             // SAFETY: the row was live at this load, so its reference is dropped only by `reclaim` (or with the table, which
             // the reader keeps alive), after its retirement was settled. There is one reader and it makes one pass at a
             // time, so whoever settles it is this pass or a later one; both need that what this one lent has ended, the
@@ -251,7 +286,7 @@ impl<T> Pass<'_, T> {
     }
 
     /// Notes that the ring was seen empty just now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn saw_empty(&mut self) {
         self.empty = Some(self.began);
         // What is retired from now on waits for the next time.
@@ -259,7 +294,7 @@ impl<T> Pass<'_, T> {
     }
 
     /// Makes known that the ring was seen empty, after the consumer index has been given back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn settle(&mut self) {
         if let Some(at) = self.empty.take()
             && at != self.rows.settled.load(Ordering::Relaxed)

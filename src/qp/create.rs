@@ -105,8 +105,10 @@ impl Pd {
             index: UserIndex::take(self.shared().dev().numbers().indices())?,
             pd: self.pdn(),
             copies: Gate::default(),
-            send: Outstanding::new(send_cq.cqn(), geometry.sq_blocks, send_lists),
-            recv: Outstanding::new(recv_cq.cqn(), geometry.rq_entries, receive_lists),
+            queues: [
+                Outstanding::new(send_cq.cqn(), geometry.sq_blocks, send_lists),
+                Outstanding::new(recv_cq.cqn(), geometry.rq_entries, receive_lists),
+            ],
             srq: attr.srq.map(|srq| srq.shared().work().clone()),
         });
         if scatter {

@@ -198,8 +198,7 @@ impl Qp {
                 recv.drop_entries(index, &self.work);
             }
         }
-        self.work.send.reset();
-        self.work.recv.reset();
+        self.work.queues.iter().for_each(super::work::Outstanding::reset);
         (self.sq_posted, self.sq_announced, self.rq_posted) = (0, 0, 0);
         if let Some(record) = self.dbrec() {
             record.set_receive(0);

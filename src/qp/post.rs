@@ -140,7 +140,7 @@ impl Qp {
         self.may_receive().map_err(|error| PostError { index: 0, error })?;
         let geometry = &self.geometry;
         let entries = geometry.rq_entries;
-        let mut room = Room::new(|| entries.saturating_sub(self.work.recv.used()));
+        let mut room = Room::new(|| entries.saturating_sub(self.work.recv().used()));
         let queue = places(self.mem.words().get(..geometry.rq_bytes() / 4).unwrap_or_default());
         let segments = geometry.rq_stride / SEGMENT;
         let mut counter = self.rq_posted;
@@ -149,7 +149,7 @@ impl Qp {
             room.take()?;
             let at = (u32::from(counter) & entries.wrapping_sub(1)) as usize * segments;
             Writer::within(queue.get(at..at + segments).unwrap_or_default()).scatter(wr.sg_list)?;
-            self.work.recv.push(counter.into(), wr.wr_id, Some(wr.sg_list));
+            self.work.recv().push(1, wr.wr_id, Some(wr.sg_list));
             counter = counter.wrapping_add(1);
             Ok(())
         })

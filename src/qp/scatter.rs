@@ -123,11 +123,11 @@ impl QpWork {
     /// was destroyed since its row was found, which flushes the request.
     #[inline(never)]
     pub(crate) fn scatter(&self, receive: bool, cqe: CqeRef<'_>, keys: &Keys) -> Option<WcStatus> {
-        let queue = if receive { &self.recv } else { &self.send };
+        let queue = self.queue(receive);
         let (lists, area) = (queue.lists()?, cqe.inline_data()?);
         let counter = cqe.wqe_counter();
         let Some(_visit) = self.copies.pass() else { return Some(WcStatus::WR_FLUSH_ERR) };
-        if !queue.is_outstanding(counter, receive) {
+        if !queue.is_outstanding(counter) {
             return Some(WcStatus::SUCCESS);
         }
         let length = match WqeOpcode(cqe.sop_opcode()) {
@@ -209,11 +209,10 @@ mod tests {
             index: UserIndex::take(&Arc::default()).unwrap(),
             pd: 7,
             copies: Gate::default(),
-            send: Outstanding::new(1, 0, None),
-            recv: Outstanding::new(1, 2, Some(Lists::new(2, 0))),
+            queues: [Outstanding::new(1, 0, None), Outstanding::new(1, 2, Some(Lists::new(2, 0)))],
             srq: None,
         };
-        work.recv.push(0, 1, Some(&[Sge { addr: memory.as_ptr().addr() as u64, length: 8, lkey: 0x500 }]));
+        work.recv().push(1, 1, Some(&[Sge { addr: memory.as_ptr().addr() as u64, length: 8, lkey: 0x500 }]));
         let entry = [const { AtomicU32::new(u32::MAX) }; 16];
         // 8 bytes for the request at counter 0, in the descriptor.
         entry[11].store(Be32::new(8).to_raw(), Ordering::Relaxed);

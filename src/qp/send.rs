@@ -48,13 +48,13 @@ impl Qp {
         let (mut next, mut last) = (self.sq_posted, None);
         let result = self.may_send(wrs).and_then(|()| {
             let most = self.geometry.cap.max_send_wr;
-            let mut room = Room::new(|| most.saturating_sub(self.work.send.used()));
+            let mut room = Room::new(|| most.saturating_sub(self.work.send().used()));
             let queue = self.send_queue();
             each(wrs, |wr| {
                 room.take()?;
                 let (doorbell, blocks) = self.write_send(queue, next, wr)?;
                 let answer = wr.opcode.reads().then_some(wr.sg_list);
-                self.work.send.push(next.into(), wr.wr_id, answer);
+                self.work.send().push(blocks as u8, wr.wr_id, answer);
                 last = Some(Written { start: next, doorbell });
                 next = next.wrapping_add(blocks);
                 Ok(())
