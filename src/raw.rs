@@ -51,7 +51,6 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 pub use crate::cq::RawCqAttr;
 use crate::cq::{self, Cq, RAW_CQN};
@@ -79,36 +78,14 @@ pub struct RawQpAttr<'a> {
     pub srq: Option<&'a RawSrq>,
 }
 
-/// A queue of a queue pair: what its places hold, and how many were posted so far.
-struct Queue {
-    wr_ids: Box<[u64]>,
-    posted: AtomicU32,
-}
-
-impl Queue {
-    /// Nothing is posted yet.
-    fn new(wr_ids: &[u64]) -> Result<Self, Error> {
-        if !(wr_ids.is_empty() || wr_ids.len().is_power_of_two() && wr_ids.len() <= 1 << 16) {
-            return invalid("the number of wr_ids is no power of two up to 2^16");
-        }
-        Ok(Self { wr_ids: wr_ids.into(), posted: AtomicU32::new(0) })
+/// A queue of a queue pair with all of its places posted.
+fn queue(wr_ids: &[u64]) -> Result<Outstanding, Error> {
+    if !(wr_ids.is_empty() || wr_ids.len().is_power_of_two() && wr_ids.len() <= 1 << 16) {
+        return invalid("the number of wr_ids is no power of two up to 2^16");
     }
-
-    fn places(&self) -> u32 {
-        self.wr_ids.len() as u32
-    }
-
-    /// The next `n` places are posted, or as many as are free, with the ids that they have.
-    fn post(&self, work: &Outstanding, n: u32) {
-        let posted = self.posted.load(Ordering::Relaxed);
-        let n = n.min(self.places().saturating_sub(work.used()));
-        for at in (0..n).map(|i| posted.wrapping_add(i)) {
-            if let Some(wr_id) = self.wr_ids.get((at & self.places().wrapping_sub(1)) as usize) {
-                work.push(at, *wr_id, None);
-            }
-        }
-        self.posted.store(posted.wrapping_add(n), Ordering::Relaxed);
-    }
+    let queue = Outstanding::new(RAW_CQN, wr_ids.len() as u32, None);
+    wr_ids.iter().for_each(|wr_id| queue.push(1, *wr_id, None));
+    Ok(queue)
 }
 
 /// A queue pair without a device: what a CQ needs of one. All of its places are posted from the start.
@@ -118,8 +95,6 @@ pub struct RawQp {
     cq: Arc<cq::Shared>,
     qpn: u32,
     work: Arc<QpWork>,
-    recv: Queue,
-    send: Queue,
 }
 
 impl RawQp {
@@ -132,24 +107,20 @@ impl RawQp {
         if !cq.shared().is_raw() {
             return invalid("a CQ of a device");
         }
-        let (recv, send) = (Queue::new(attr.recv_wr_ids)?, Queue::new(attr.send_wr_ids)?);
         let work = Arc::new(QpWork {
             index: UserIndex::given(attr.user_index).map_or(invalid("user_index is too large"), Ok)?,
             pd: 0,
             copies: Gate::default(),
-            send: Outstanding::new(RAW_CQN, send.places(), None),
-            recv: Outstanding::new(RAW_CQN, recv.places(), None),
+            queues: [queue(attr.send_wr_ids)?, queue(attr.recv_wr_ids)?],
             srq: attr.srq.map(|srq| srq.work.clone()),
         });
-        recv.post(&work.recv, recv.places());
-        send.post(&work.send, send.places());
         let cq = cq.shared().clone();
         cq.rows().reclaim();
         if !cq.rows().publish(attr.user_index, &work) {
             return invalid("user_index is another queue pair's");
         }
         cq.attach();
-        Ok(Self { cq, qpn: attr.qpn, work, recv, send })
+        Ok(Self { cq, qpn: attr.qpn, work })
     }
 
     /// The number that it was given.
@@ -160,12 +131,12 @@ impl RawQp {
     /// The next `n` places of the receive queue are posted, or as many as are free, with the ids that they have. They are taken in
     /// their order, round and round. For one thread at a time.
     pub fn announce_receives(&self, n: u32) {
-        self.recv.post(&self.work.recv, n);
+        self.work.recv().post_again(n);
     }
 
     /// The same for `n` basic blocks of the send queue, each a request of its own.
     pub fn announce_sends(&self, n: u32) {
-        self.send.post(&self.work.send, n);
+        self.work.send().post_again(n);
     }
 }
 

@@ -185,6 +185,15 @@ impl Outstanding {
         self.head.store(head.wrapping_add(span.into()), Ordering::Release);
     }
 
+    /// Poster: the next `count` requests of one place each, or as many as there is room for, with the names that their places have
+    /// from earlier ones.
+    pub(crate) fn post_again(&self, count: u32) {
+        let head = self.head.load(Ordering::Relaxed);
+        let used = head.wrapping_sub(self.tail.load(Ordering::Acquire));
+        let room = (self.wr_ids.len() as u32).saturating_sub(used);
+        self.head.store(head.wrapping_add(count.min(room)), Ordering::Release);
+    }
+
     /// Poller: how far the place of `counter` is behind the oldest that is not free, and how many are not.
     #[inline(always)]
     fn distance(&self, counter: u16) -> (u32, u32) {

@@ -32,7 +32,7 @@ impl Drop for Queue {
 }
 
 /// What the poller makes of an entry: the queue that it names.
-fn named(pass: &Pass<'_, Queue>) -> Option<char> {
+fn named(pass: &mut Pass<'_, Queue>) -> Option<char> {
     match pass.find(INDEX) {
         // SAFETY: nobody writes to a queue that is found; if somebody did, loom would notice.
         Row::Live(queue) => Some(queue.name.with(|name| unsafe { *name })),
@@ -61,7 +61,7 @@ fn a_queue_that_is_found_is_whole() {
 
 fn make_while_polling(rows: &Rows<Queue>, mut reader: Reader<Queue>) {
     let poller = thread::spawn(move || {
-        let found = named(&reader.begin());
+        let found = named(&mut reader.begin());
         assert!(matches!(found, None | Some('a')));
     });
     assert!(rows.publish(INDEX, &Queue::new('a')));
@@ -76,7 +76,7 @@ fn a_queue_that_is_found_lives() {
     let poller = thread::spawn(move || {
         for _ in 0..2 {
             let mut pass = reader.begin();
-            named(&pass);
+            named(&mut pass);
             pass.saw_empty();
             pass.settle();
         }
@@ -125,7 +125,7 @@ fn an_old_entry(looks: u32) {
                 if ring.load(Relaxed) == consumed {
                     pass.saw_empty();
                 } else {
-                    assert_ne!(named(&pass), Some('b'), "an entry of the first queue");
+                    assert_ne!(named(&mut pass), Some('b'), "an entry of the first queue");
                     consumed += 1;
                 }
             }
