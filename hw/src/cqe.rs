@@ -269,6 +269,15 @@ impl<'a> CqeRef<'a> {
         matches!(self.opcode(), CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR)
     }
 
+    /// Whether the entry reports that a work request was carried out, and has no data in it.
+    #[inline(always)]
+    pub const fn is_ordinary(self) -> bool {
+        const FORMAT: u8 = OpOwn::new().with_format(CqeDataFormat(3)).into_bits();
+        const FIRST_OTHER: u8 = OpOwn::new().with_opcode(CqeOpcode::RESIZE_CQ).into_bits();
+        let op_own = self.op_own.into_bits();
+        op_own & FORMAT == CqeDataFormat::NO_INLINE_DATA.0 && op_own < FIRST_OTHER
+    }
+
     /// Counter of the work request, not masked to the queue's size.
     #[inline]
     pub fn wqe_counter(self) -> u16 {

@@ -2,9 +2,12 @@
 
 use core::sync::atomic::AtomicU32;
 
-use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef};
-use mlx5_hw::ring::{Consumer, CqeFormat, Ring, is_from};
+use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef, INDEX_MASK};
+use mlx5_hw::dbrec::CqDbRec;
+use mlx5_hw::ring::{Consumer, CqeFormat, Names, Ring, is_from};
+use mlx5_hw::simd::Cpu;
 
+use super::alike::Likeness;
 use super::completion::{Current, send_opcode};
 use super::rows::{Pass, Reader, Row};
 use super::{PollError, Shared, SigErr, Wc, WcStatus, purge};
@@ -46,6 +49,14 @@ pub(super) struct Slots<'a> {
     pub(super) marked: u32,
     /// The device may go on in another ring: an entry that says so has this index or a later one.
     pub(super) resizing: Option<u32>,
+    /// What may be used to read them.
+    pub(super) cpu: Cpu,
+}
+
+/// What is remembered from batch to batch.
+pub(super) struct Memory<'a> {
+    pub(super) reader: &'a mut Reader<QpWork>,
+    pub(super) likeness: &'a mut Likeness,
 }
 
 /// What became of one entry.
@@ -121,19 +132,52 @@ fn unexpected_format(cqe: CqeRef<'_>) -> Taken {
 fn take<'m, F: CqeFormat>(
     cqe: CqeRef<'m>,
     pass: &mut Pass<'_, QpWork>,
-    cqn: u32,
-    keys: &Keys,
+    known: &Known<'_>,
+    likeness: &mut Likeness,
+    place: &mut impl Place<'m>,
+) -> Taken {
+    let user_index = cqe.dword::<{ Cqe64Layout::SRQN_UIDX.dword() }>();
+    let receive = cqe.opcode() != CqeOpcode::REQ;
+    if cqe.is_ordinary()
+        && let Row::Live(queue) = pass.find(user_index.get() & INDEX_MASK)
+        && queue.queue(receive).reported_by(known.cqn)
+        && (receive || send_opcode(cqe).is_some())
+    {
+        let Some(wr_id) = end_request(queue, receive, cqe.wqe_counter()) else { return unknown_queue(cqe) };
+        if !cqe.is_compressed() {
+            likeness.see(cqe, user_index);
+        }
+        place.put(Current { cqe, wr_id, status: WcStatus::SUCCESS });
+        return Taken::Delivered;
+    }
+    take_unusual::<F>(cqe, pass, known, place)
+}
+
+/// The request is over. Its `wr_id`; `None` if there is none.
+#[inline(always)]
+fn end_request(queue: &QpWork, receive: bool, counter: u16) -> Option<u64> {
+    match &queue.srq {
+        Some(srq) if receive => srq.complete(counter),
+        _ => queue.queue(receive).complete(counter, receive),
+    }
+}
+
+/// The same for entries that are not ordinary, or not what they seem.
+#[cold]
+#[inline(never)]
+fn take_unusual<'m, F: CqeFormat>(
+    cqe: CqeRef<'m>,
+    pass: &mut Pass<'_, QpWork>,
+    known: &Known<'_>,
     place: &mut impl Place<'m>,
 ) -> Taken {
     let Some(receive) = ends_receive(cqe) else { return without_request::<F>(cqe) };
-    let user_index = cqe.srqn_or_uidx();
-    let queue = match pass.find(user_index) {
+    let queue = match pass.find(cqe.srqn_or_uidx()) {
         Row::Live(queue) => queue,
         Row::Gone(queue) => return left_behind(cqe, queue.filter(|_| receive)),
         Row::Unknown => return unknown_queue(cqe),
     };
-    let work = queue.queue(receive);
-    if !work.reported_by(cqn) {
+    if !queue.queue(receive).reported_by(known.cqn) {
         return unknown_queue(cqe);
     }
     if cqe.opcode() == CqeOpcode::REQ && send_opcode(cqe).is_none() {
@@ -145,19 +189,20 @@ fn take<'m, F: CqeFormat>(
     } else if cqe.format() == CqeDataFormat::NO_INLINE_DATA {
         WcStatus::SUCCESS
     } else {
-        match queue.scatter(receive, cqe, keys) {
+        match queue.scatter(receive, cqe, known.keys) {
             Some(status) => status,
             None => return unexpected_format(cqe),
         }
     };
-    let counter = cqe.wqe_counter();
-    let wr_id = match &queue.srq {
-        Some(srq) if receive => srq.complete(counter),
-        _ => work.complete(counter, receive),
-    };
-    let Some(wr_id) = wr_id else { return unknown_queue(cqe) };
+    let Some(wr_id) = end_request(queue, receive, cqe.wqe_counter()) else { return unknown_queue(cqe) };
     place.put(Current { cqe, wr_id, status });
     Taken::Delivered
+}
+
+/// What does not change while a CQ is polled.
+struct Known<'a> {
+    cqn: u32,
+    keys: &'a Keys,
 }
 
 /// One batch: entries are taken through it, and its end gives them back to the device with one store.
@@ -171,8 +216,8 @@ pub(super) struct Batch<'a, F: CqeFormat> {
     marked: u32,
     /// As in [`Slots`]: this batch ends before the entry that says so.
     resizing: Option<u32>,
-    cqn: u32,
-    keys: &'a Keys,
+    likeness: &'a mut Likeness,
+    known: Known<'a>,
     ending: Ending<'a>,
 }
 
@@ -182,18 +227,19 @@ struct Ending<'a> {
 }
 
 impl<'a, F: CqeFormat> Batch<'a, F> {
-    /// Starts a batch; `None` only if the CQ's memory were shorter than its ring, which creation rules out.
+    /// Starts a batch, of which the end is published in `record`; `None` only if the CQ's memory were shorter than its ring, which creation rules out.
     #[inline(always)]
     pub(super) fn begin(
         ring: &'a mut Ring<F>,
-        Slots { mem, marked, resizing }: Slots<'a>,
+        Slots { mem, marked, resizing, .. }: Slots<'a>,
         shared: &'a Shared,
-        reader: &'a mut Reader<QpWork>,
+        Memory { reader, likeness }: Memory<'a>,
+        record: Option<CqDbRec<'a>>,
     ) -> Option<Self> {
-        let record = if shared.ignore_overrun { None } else { Some(shared.dbrec()?) };
         let (slots, entries) = (ring.entries(), ring.consume_to(mem, record).ok()?);
         let ending = Ending { pass: reader.begin() };
-        Some(Self { entries, slots, marked, resizing, cqn: shared.cqn, keys: shared.dev.keys(), ending })
+        let known = Known { cqn: shared.cqn, keys: shared.dev.keys() };
+        Some(Self { entries, slots, marked, resizing, likeness, known, ending })
     }
 
     /// Takes entries until one can be delivered, to `place`, or is bad; false when no more are there.
@@ -210,7 +256,7 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
             if purge::looks_marked(cqe) && self.was_there_at_the_reset() {
                 continue;
             }
-            match take::<F>(cqe, &mut self.ending.pass, self.cqn, self.keys, place) {
+            match take::<F>(cqe, &mut self.ending.pass, &self.known, self.likeness, place) {
                 Taken::Delivered => return Ok(true),
                 Taken::Bad(error) => return Err(error),
                 Taken::Last if self.goes_on_elsewhere() => {
@@ -234,19 +280,99 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
     fn was_there_at_the_reset(&self) -> bool {
         self.marked.wrapping_sub(self.entries.ci()) < self.slots
     }
+}
 
-    /// Fills `wcs` from the front; how many, and the bad entry that ended it early.
-    #[inline(always)]
-    pub(super) fn fill(&mut self, wcs: &mut [Wc]) -> (usize, Option<PollError>) {
-        for (filled, wc) in wcs.iter_mut().enumerate() {
-            match self.next(wc) {
-                Ok(true) => {}
-                Ok(false) => return (filled, None),
-                Err(error) => return (filled, Some(error)),
-            }
-        }
-        (wcs.len(), None)
+/// Fills `wcs` from entries that are like the ones before; how many.
+#[inline(always)]
+fn fill_alike<F: CqeFormat>(
+    ring: &mut Ring<F>,
+    Slots { mem, cpu, .. }: Slots<'_>,
+    shared: &Shared,
+    Memory { reader, likeness }: Memory<'_>,
+    wcs: &mut [Wc],
+) -> usize {
+    let Some(alike) = &likeness.pattern else { return 0 };
+    let mut pass = reader.begin();
+    let Row::Live(queue) = pass.find(alike.user_index.get() & INDEX_MASK) else { return 0 };
+    let receive = alike.op_own.opcode() != CqeOpcode::REQ;
+    let work = queue.queue(receive);
+    if !work.reported_by(shared.cqn) {
+        return 0;
     }
+    match &queue.srq {
+        Some(srq) if receive => {
+            let taken = ring.take_alike(mem, cpu, alike, Names::Shared, wcs).unwrap_or(0);
+            let names = wcs.iter_mut().take(taken).map(|wc| srq.complete_named(&mut wc.wr_id));
+            let ended = names.take_while(|ended| *ended).count();
+            // One that names no request is looked at on its own.
+            ring.put_back((taken - ended) as u32);
+            ended
+        }
+        _ => {
+            let names = work.next_in_order();
+            let names = if receive { Names::Receives(names) } else { Names::Sends(names) };
+            let taken = ring.take_alike(mem, cpu, alike, names, wcs).unwrap_or(0);
+            work.advance(taken as u32);
+            taken
+        }
+    }
+}
+
+/// Fills `wcs` from the front; how many, and the bad entry that ended it early. Afterwards the consumer index is to be published.
+#[inline(always)]
+pub(super) fn fill<F: CqeFormat>(
+    ring: &mut Ring<F>,
+    slots: Slots<'_>,
+    shared: &Shared,
+    Memory { reader, likeness }: Memory<'_>,
+    wcs: &mut [Wc],
+) -> (usize, Option<PollError>) {
+    let mut filled = 0;
+    loop {
+        let Some(rest) = wcs.get_mut(filled..) else { return (filled, None) };
+        let taken = fill_alike(ring, slots, shared, Memory { reader, likeness }, rest);
+        filled += taken;
+        if filled == wcs.len() || ring.is_empty(slots.mem) && reader.is_settled() {
+            return (filled, None);
+        }
+        if taken != 0 {
+            continue;
+        }
+        let Some(rest) = wcs.get_mut(filled..) else { return (filled, None) };
+        match fill_each(ring, slots, shared, Memory { reader, likeness }, rest) {
+            (taken, Some(Ended::Alike)) => filled += taken,
+            (taken, Some(Ended::Bad(error))) => return (filled + taken, Some(error)),
+            (taken, None) => return (filled + taken, None),
+        }
+    }
+}
+
+/// Why filling one by one ended before there was no entry, or no place for one.
+enum Ended {
+    /// The last entries were alike.
+    Alike,
+    Bad(PollError),
+}
+
+/// Fills `wcs` from one entry after the other, until they are alike; how many, and why it ended early.
+#[inline(never)]
+fn fill_each<F: CqeFormat>(
+    ring: &mut Ring<F>,
+    slots: Slots<'_>,
+    shared: &Shared,
+    memory: Memory<'_>,
+    wcs: &mut [Wc],
+) -> (usize, Option<Ended>) {
+    let Some(mut batch) = Batch::begin(ring, slots, shared, memory, None) else { return (0, None) };
+    for (filled, wc) in wcs.iter_mut().enumerate() {
+        match batch.next(wc) {
+            Ok(true) if batch.likeness.pattern.is_some() => return (filled + 1, Some(Ended::Alike)),
+            Ok(true) => {}
+            Ok(false) => return (filled, None),
+            Err(error) => return (filled, Some(Ended::Bad(error))),
+        }
+    }
+    (wcs.len(), None)
 }
 
 impl Drop for Ending<'_> {

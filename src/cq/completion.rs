@@ -30,6 +30,23 @@ pub(super) fn send_opcode(cqe: CqeRef<'_>) -> Option<WcOpcode> {
     }
 }
 
+/// What the word for immediate data and the like holds.
+#[inline(always)]
+fn word_flags(cqe: CqeRef<'_>) -> WcResultFlags {
+    match cqe.opcode() {
+        CqeOpcode::RESP_WR_IMM | CqeOpcode::RESP_SEND_IMM => WcResultFlags::WITH_IMM,
+        CqeOpcode::RESP_SEND_INV => WcResultFlags::WITH_INV,
+        _ => WcResultFlags::empty(),
+    }
+}
+
+/// What is true of a receive whose entry tells of the packet's headers.
+#[inline(always)]
+pub(super) fn receive_flags(cqe: CqeRef<'_>) -> WcResultFlags {
+    let when = |is: bool, flag: WcResultFlags| WcResultFlags::from_bits_retain(flag.bits() * u32::from(is));
+    word_flags(cqe) | when(cqe.has_grh(), WcResultFlags::GRH) | when(cqe.ip_csum_ok(), WcResultFlags::IP_CSUM_OK)
+}
+
 /// The device's real-time format, seconds above nanoseconds, as nanoseconds.
 fn real_time_ns(timestamp: u64) -> u64 {
     (timestamp >> 32) * 1_000_000_000 + (timestamp & 0xffff_ffff)
@@ -221,6 +238,7 @@ impl Current<'_> {
         self.has_headers() && self.cqe.opcode() != CqeOpcode::RESP_WR_IMM
     }
 
+    #[inline(always)]
     fn opcode(&self) -> Option<WcOpcode> {
         match self.cqe.opcode() {
             _ if !self.succeeded() => None,
@@ -231,6 +249,7 @@ impl Current<'_> {
         }
     }
 
+    #[inline(always)]
     fn byte_len(&self) -> Option<u32> {
         match self.opcode()? {
             WcOpcode::COMP_SWAP | WcOpcode::FETCH_ADD => Some(8),
@@ -239,18 +258,9 @@ impl Current<'_> {
         }
     }
 
+    #[inline(always)]
     fn wc_flags(&self) -> WcResultFlags {
-        let when = |is: bool, flag| if is { flag } else { WcResultFlags::empty() };
-        let word = match self.cqe.opcode() {
-            CqeOpcode::RESP_WR_IMM | CqeOpcode::RESP_SEND_IMM => WcResultFlags::WITH_IMM,
-            CqeOpcode::RESP_SEND_INV => WcResultFlags::WITH_INV,
-            _ => WcResultFlags::empty(),
-        };
-        if !self.has_headers() {
-            return word;
-        }
-        let grh = when(self.cqe.has_grh(), WcResultFlags::GRH);
-        word | grh | when(self.cqe.ip_csum_ok(), WcResultFlags::IP_CSUM_OK)
+        if self.has_headers() { receive_flags(self.cqe) } else { word_flags(self.cqe) }
     }
 
     #[inline(always)]

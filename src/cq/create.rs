@@ -10,7 +10,7 @@ use mlx5_hw::ring::{CqeFormat, Ring};
 
 use super::memory::{RecordMemory, RingMemory};
 use super::plan::{Compression, Plan};
-use super::{AnyRing, Cq, Shared, each_ring, rows};
+use super::{AnyRing, Cq, Likeness, Shared, each_ring, rows};
 use crate::device::{Device, DeviceInner};
 use crate::dv::{self, CqeCompLayout};
 use crate::error::Error;
@@ -176,6 +176,8 @@ impl Plan {
             ring,
             pending: None,
             marked: 0,
+            cpu: dev.cpu(),
+            likeness: Likeness::default(),
             wc_flags: attr.wc_flags,
             cqe_sz: cqc.cqe_sz(),
             by_clock: self.by_clock,

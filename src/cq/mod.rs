@@ -3,6 +3,7 @@
 //! A [`Cq`] is the one who polls: polling takes it exclusively, so no lock is needed and none is there. What queue pairs
 //! share with it ([`Shared`]) is its number, its memory and the table of queues; the last of them to go ends the CQ.
 
+mod alike;
 mod batch;
 mod completion;
 mod create;
@@ -28,7 +29,9 @@ use mlx5_hw::cmd::{DestroyCq, QueryCq};
 use mlx5_hw::cqc::Cqc;
 use mlx5_hw::dbrec::CqDbRec;
 use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced, Ring};
+use mlx5_hw::simd::Cpu;
 
+use alike::Likeness;
 pub use completion::Completion;
 pub use create::CqInitAttrEx;
 pub(crate) use limits::CqLimits;
@@ -185,6 +188,9 @@ pub struct Cq {
     cqe_sz: u32,
     /// Wall-clock time is asked for, and the entries carry ticks.
     by_clock: bool,
+    /// What may be used to read entries.
+    cpu: Cpu,
+    likeness: Likeness,
 }
 
 impl Cq {

@@ -4,13 +4,12 @@ use core::fmt;
 
 use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced};
 
-use super::batch::{Batch, Place, Slots};
+use super::batch::{self, Batch, Memory, Place, Slots};
 use super::completion::{Completion, Current};
-use super::{AnyRing, Cq, PollError, Reader, Shared, Wc, each_ring};
+use super::{AnyRing, Cq, PollError, Shared, Wc, each_ring};
 use crate::clock::Lines;
 use crate::events::CqNotice;
 use crate::flags::WcFlags;
-use crate::qp::QpWork;
 
 /// How to poll (`struct ibv_poll_cq_attr`; `ibv_create_cq_ex(3)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,19 +30,15 @@ enum AnyBatch<'a> {
 
 impl<'a> AnyBatch<'a> {
     #[inline(always)]
-    fn begin(
-        ring: &'a mut AnyRing,
-        slots: Slots<'a>,
-        shared: &'a Shared,
-        reader: &'a mut Reader<QpWork>,
-    ) -> Option<Self> {
+    fn begin(ring: &'a mut AnyRing, slots: Slots<'a>, shared: &'a Shared, memory: Memory<'a>) -> Option<Self> {
+        let record = if shared.ignore_overrun { None } else { Some(shared.dbrec()?) };
         match ring {
-            AnyRing::B64(ring) => Batch::begin(ring, slots, shared, reader).map(Self::B64),
-            AnyRing::B128(ring) => Batch::begin(ring, slots, shared, reader).map(Self::B128),
-            AnyRing::Basic64(ring) => Batch::begin(ring, slots, shared, reader).map(Self::Basic64),
-            AnyRing::Basic128(ring) => Batch::begin(ring, slots, shared, reader).map(Self::Basic128),
-            AnyRing::Enhanced64(ring) => Batch::begin(ring, slots, shared, reader).map(Self::Enhanced64),
-            AnyRing::Enhanced128(ring) => Batch::begin(ring, slots, shared, reader).map(Self::Enhanced128),
+            AnyRing::B64(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::B64),
+            AnyRing::B128(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::B128),
+            AnyRing::Basic64(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::Basic64),
+            AnyRing::Basic128(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::Basic128),
+            AnyRing::Enhanced64(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::Enhanced64),
+            AnyRing::Enhanced128(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::Enhanced128),
         }
     }
 
@@ -83,8 +78,9 @@ impl Cq {
         // Before an entry is taken, which would be lost with the error.
         let lines =
             if self.by_clock { Some(self.shared.dev.clock().lines().map_err(|_| PollError::ClockBusy)?) } else { None };
-        let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing };
-        let batch = AnyBatch::begin(&mut self.ring, slots, &self.shared, &mut self.reader);
+        let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing, cpu: self.cpu };
+        let memory = Memory { reader: &mut self.reader, likeness: &mut self.likeness };
+        let batch = AnyBatch::begin(&mut self.ring, slots, &self.shared, memory);
         let notice = &*self.shared.notice;
         let mut batch = batch.ok_or_else(|| PollError::nothing(notice))?;
         let mut current = None;
@@ -100,7 +96,27 @@ impl Cq {
     /// For a bad entry, when nothing lies before it; completions before it are returned first, and the error by the next
     /// call. It comes once; polling then goes on behind it. [`CqInError`](PollError::CqInError) instead of 0 from a CQ in
     /// error. Never [`Empty`](PollError::Empty).
+    #[inline]
     pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> Result<usize, PollError> {
+        if self.is_idle() { Ok(0) } else { self.poll_cq_now(wcs) }
+    }
+
+    /// Whether there is nothing to poll and nothing to tell; false may mean that it takes a closer look to say.
+    #[inline(always)]
+    fn is_idle(&self) -> bool {
+        let empty = match &self.ring {
+            AnyRing::B64(ring) => ring.is_empty(self.mem.words()),
+            AnyRing::B128(ring) => ring.is_empty(self.mem.words()),
+            _ => false,
+        };
+        empty
+            && self.pending.is_none()
+            && self.next.is_none()
+            && self.reader.is_settled()
+            && self.shared.notice.error().is_none()
+    }
+
+    fn poll_cq_now(&mut self, wcs: &mut [Wc]) -> Result<usize, PollError> {
         if wcs.is_empty() {
             return Ok(0);
         }
@@ -108,18 +124,24 @@ impl Cq {
             return Err(error);
         }
         let resizing = if self.next.is_some() { self.still_resizing() } else { None };
-        let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing };
-        let (shared, reader) = (&*self.shared, &mut self.reader);
-        let (filled, bad) = each_ring!(&mut self.ring, ring => match Batch::begin(ring, slots, shared, reader) {
-            Some(mut batch) => batch.fill(wcs),
-            None => (0, None),
+        let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing, cpu: self.cpu };
+        let shared = &*self.shared;
+        let memory = Memory { reader: &mut self.reader, likeness: &mut self.likeness };
+        let (filled, bad) = each_ring!(&mut self.ring, ring => {
+            let before = ring.ci();
+            let filled = batch::fill(ring, slots, shared, memory, wcs);
+            if ring.ci() != before && !shared.ignore_overrun && let Some(record) = shared.dbrec() {
+                record.set_consumer(ring.ci());
+            }
+            filled
         });
         match bad {
-            Some(error) if filled == 0 => Err(error),
-            None if filled == 0 => match PollError::nothing(&shared.notice) {
+            None if filled != 0 => Ok(filled),
+            None => match PollError::nothing(&shared.notice) {
                 PollError::Empty => Ok(0),
                 error => Err(error),
             },
+            Some(error) if filled == 0 => Err(error),
             bad => {
                 self.pending = bad;
                 Ok(filled)

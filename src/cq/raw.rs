@@ -12,7 +12,7 @@ use mlx5_hw::simd::Cpu;
 
 use super::memory::{RecordMemory, RingMemory};
 use super::plan::{Compression, TimeStamps, mini_format};
-use super::{AnyRing, Cq, Shared, rows};
+use super::{AnyRing, Cq, Likeness, Shared, rows};
 use crate::device::DeviceInner;
 use crate::dv::{CqeCompLayout, CqeCompResFormat};
 use crate::error::Error;
@@ -137,6 +137,8 @@ impl Cq {
             ring,
             pending: None,
             marked: 0,
+            cpu: attr.cpu,
+            likeness: Likeness::default(),
             wc_flags: attr.wc_flags,
             cqe_sz,
             by_clock: false,

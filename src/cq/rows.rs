@@ -239,6 +239,12 @@ impl<T> Reader<T> {
         let began = rows.retirements.load(Ordering::Acquire);
         Pass { rows, last, began, empty: None }
     }
+
+    /// Whether nothing waits for the ring to be seen empty.
+    #[inline(always)]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.rows.settled.load(Ordering::Relaxed) == self.rows.retirements.load(Ordering::Relaxed)
+    }
 }
 
 /// One pass of the reader. A pass that is not [settled](Self::settle) in the end changes nothing.

@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use mlx5_hw::cmd::Command;
 use mlx5_hw::hca_vport::HcaVportContext;
 use mlx5_hw::platform::{Bar, Platform};
+use mlx5_hw::simd::Cpu;
 use mlx5_hw::uar::PAGE_SIZE;
 
 pub use attr::{Caps, DeviceInfo, PortState};
@@ -275,6 +276,11 @@ impl DeviceInner {
     /// Capabilities in force.
     pub(crate) fn caps(&self) -> &Caps {
         &self.made.caps
+    }
+
+    /// Instructions that polling may use.
+    pub(crate) fn cpu(&self) -> Cpu {
+        self.control.config.cpu
     }
 
     /// Version of the command interface (ISSI) in force.

@@ -51,6 +51,7 @@ impl CqNotice {
     }
 
     /// Why the CQ is in error, if an event said so.
+    #[inline]
     pub(crate) fn error(&self) -> Option<CqErrorSyndrome> {
         u8::try_from(self.error.load(Ordering::Relaxed)).ok().map(CqErrorSyndrome)
     }

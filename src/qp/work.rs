@@ -8,8 +8,9 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use mlx5_hw::ring::InOrder;
 use spin::Mutex;
 
 use super::Sge;
@@ -114,6 +115,8 @@ pub(crate) struct Outstanding {
     tail: AtomicU32,
     /// Marks: receives that ended ahead of older ones. The poller's.
     ahead: AtomicU32,
+    /// A request that takes several places was posted.
+    wide: AtomicBool,
 }
 
 /// Mark of a receive that is over while older ones are not.
@@ -133,6 +136,7 @@ impl Outstanding {
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
             ahead: AtomicU32::new(0),
+            wide: AtomicBool::new(false),
         }
     }
 
@@ -174,6 +178,9 @@ impl Outstanding {
             name.store(wr_id, Ordering::Relaxed);
             post.store(posted, Ordering::Relaxed);
             first.store(span, Ordering::Relaxed);
+        }
+        if span > 1 {
+            self.wide.store(true, Ordering::Relaxed);
         }
         for behind in 1..u32::from(span) {
             if let Some(covered) = self.spans.get((head.wrapping_add(behind) & self.mask) as usize) {
@@ -245,19 +252,21 @@ impl Outstanding {
         span.load(Ordering::Relaxed) != 0
     }
 
-    /// Poller: the receives that end next, if they do so in their order: the place of the first, and their names as far as they
-    /// lie one behind the other. Whoever takes some of them tells [`advance`](Self::advance).
+    /// Poller: the requests that end next, if they do so in their order and take one place each, as far as their names lie one
+    /// behind the other. Whoever takes some of them tells [`advance`](Self::advance).
     #[inline(always)]
-    pub(crate) fn next_receives(&self) -> (u32, &[AtomicU64]) {
+    pub(crate) fn next_in_order(&self) -> InOrder<'_> {
         let tail = self.tail.load(Ordering::Relaxed);
-        let place = tail & self.mask;
         let used = self.head.load(Ordering::Acquire).wrapping_sub(tail);
-        let in_order = if self.ahead.load(Ordering::Relaxed) == 0 { used } else { 0 };
-        let names = self.wr_ids.get(place as usize..).unwrap_or_default();
-        (place, names.get(..in_order as usize).unwrap_or(if in_order == 0 { &[] } else { names }))
+        let place = tail & self.mask;
+        let simple = self.ahead.load(Ordering::Relaxed) == 0 && !self.wide.load(Ordering::Relaxed);
+        let behind = self.wr_ids.get(place as usize..).unwrap_or_default();
+        let names = behind.get(..if simple { used as usize } else { 0 }).unwrap_or(behind);
+        // SAFETY: the places from `tail` to `head` are not the poster's until `advance` moves `tail`.
+        unsafe { InOrder::new(names, place, self.mask) }
     }
 
-    /// Poller: the next `count` receives are over.
+    /// Poller: the next `count` requests are over.
     #[inline(always)]
     pub(crate) fn advance(&self, count: u32) {
         self.tail.store(self.tail.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
@@ -267,6 +276,7 @@ impl Outstanding {
     pub(crate) fn reset(&self) {
         self.spans.iter().for_each(|span| span.store(0, Ordering::Relaxed));
         [&self.posted, &self.head, &self.ahead].iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        self.wide.store(false, Ordering::Relaxed);
         self.tail.store(0, Ordering::Release);
     }
 }
@@ -339,11 +349,11 @@ mod tests {
     }
 
     #[test]
-    fn receives_that_end_in_their_order_are_told_in_stretches() {
+    fn requests_that_end_in_their_order_are_told_in_stretches() {
         let q = Outstanding::new(1, 4, None);
         let next = |q: &Outstanding| {
-            let (place, names) = q.next_receives();
-            (place, names.iter().map(|name| name.load(Ordering::Relaxed)).collect::<Vec<_>>())
+            let next = q.next_in_order();
+            (next.place(), next.names().iter().map(|name| name.load(Ordering::Relaxed)).collect::<Vec<_>>())
         };
         assert_eq!(next(&q), (0, vec![]));
         (0..4).for_each(|i| q.push(1, 10 + i, None));
@@ -355,6 +365,9 @@ mod tests {
         assert_eq!((next(&q), q.used()), ((0, vec![20, 21]), 2));
         assert_eq!((q.complete(1, true), next(&q)), (Some(21), (0, vec![])), "not while one has ended ahead");
         assert_eq!((q.complete(0, true), next(&q)), (Some(20), (2, vec![])));
+        q.push(1, 30, None);
+        q.push(2, 31, None);
+        assert_eq!(next(&q), (2, vec![]), "not where one takes two places");
     }
 
     #[test]

@@ -60,6 +60,12 @@ impl SrqWork {
         }
         Some(wr_id)
     }
+
+    /// Poller: the same for the place that a completion has for its name, which becomes the request's; false if there is none.
+    #[inline(always)]
+    pub(crate) fn complete_named(&self, name: &mut u64) -> bool {
+        self.complete(*name as u16).map(|wr_id| *name = wr_id).is_some()
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -16,7 +16,7 @@ pub fn levels() -> Vec<Cpu> {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: the processor says so.
-        levels.extend(is_x86_feature_detected!("ssse3").then(|| unsafe { Cpu::ssse3() }));
+        levels.extend(is_x86_feature_detected!("sse4.1").then(|| unsafe { Cpu::sse41() }));
         // SAFETY: the same.
         levels.extend(is_x86_feature_detected!("avx2").then(|| unsafe { Cpu::avx2() }));
     }

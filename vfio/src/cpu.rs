@@ -17,12 +17,12 @@ pub fn levels() -> Vec<Cpu> {
 
 #[cfg(target_arch = "x86_64")]
 fn vector_levels() -> impl Iterator<Item = Cpu> {
-    // SAFETY: the processor says that it has SSSE3; whatever moves a thread of this process to another processor keeps to
+    // SAFETY: the processor says that it has SSE4.1; whatever moves a thread of this process to another processor keeps to
     // what the first one said, or the compiler's own detection would be wrong as well.
-    let ssse3 = is_x86_feature_detected!("ssse3").then(|| unsafe { Cpu::ssse3() });
+    let sse41 = is_x86_feature_detected!("sse4.1").then(|| unsafe { Cpu::sse41() });
     // SAFETY: the same for AVX2; the macro also asks the operating system for its registers.
     let avx2 = is_x86_feature_detected!("avx2").then(|| unsafe { Cpu::avx2() });
-    ssse3.into_iter().chain(avx2)
+    sse41.into_iter().chain(avx2)
 }
 
 #[cfg(test)]

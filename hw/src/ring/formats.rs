@@ -5,6 +5,7 @@ use core::fmt::Debug;
 use super::{Consumer, Ring, RingError};
 use crate::be::Be32;
 use crate::cqe::CqeRef;
+use crate::simd::{self, Cpu, Kind, Stretch};
 use crate::sync::AtomicU32;
 
 pub(super) mod sealed {
@@ -19,6 +20,9 @@ pub(super) mod sealed {
 
         /// Starts a batch at index `ci`.
         fn begin(&mut self, ci: u32) -> Self::Batch<'_>;
+
+        /// Whether there are completions of a session that has been opened.
+        fn is_open(&self) -> bool;
     }
 
     impl Kept for () {
@@ -26,6 +30,11 @@ pub(super) mod sealed {
 
         #[inline(always)]
         fn begin(&mut self, _: u32) {}
+
+        #[inline(always)]
+        fn is_open(&self) -> bool {
+            false
+        }
     }
 }
 
@@ -66,6 +75,16 @@ pub trait CqeFormat: Format {
     /// The next completion.
     #[doc(hidden)]
     fn take<'m>(batch: &mut Consumer<'m, Self>) -> Option<CqeRef<'m>>;
+
+    /// What [`Ring::take_alike`] does, with what it has prepared. Nothing, where an entry says more than of itself.
+    ///
+    /// # Safety
+    /// As [`simd::take`] asks, with a stride of [`SIZE`](Format::SIZE).
+    #[doc(hidden)]
+    #[inline(always)]
+    unsafe fn take_stretch<K: Kind>(_: Cpu, _: &Stretch<'_>, _: *mut u8) -> usize {
+        0
+    }
 
     /// What [`Ring::expand`] does.
     #[doc(hidden)]
@@ -117,6 +136,12 @@ macro_rules! cqe_format {
             #[inline(always)]
             fn take<'m>(batch: &mut Consumer<'m, Self>) -> Option<CqeRef<'m>> {
                 batch.take_entry()
+            }
+
+            #[inline(always)]
+            unsafe fn take_stretch<K: Kind>(cpu: Cpu, stretch: &Stretch<'_>, to: *mut u8) -> usize {
+                // SAFETY: the caller's promise.
+                unsafe { simd::take::<K, $size>(cpu, stretch, to) }
             }
 
             fn expand(ring: &mut Ring<Self>, mem: &[AtomicU32]) -> Result<(), RingError> {

@@ -98,12 +98,14 @@ use crate::be::Be32;
 use crate::dbrec::CqDbRec;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
+mod alike;
 mod consumer;
 mod formats;
 mod layouts;
 mod resize;
 mod sessions;
 
+pub use alike::{Alike, InOrder, Names};
 pub use consumer::Consumer;
 pub use formats::{Cqe64, Cqe128, CqeFormat, Eqe64, Format, PlainFormat};
 pub use resize::is_from;

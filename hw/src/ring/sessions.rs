@@ -160,6 +160,11 @@ impl Kept for Sessions {
         let (title, minis) = (&copy.title, &copy.minis);
         Session { format: *format, max_num: *max_num, open: *open, title, minis, first, home: open, copy }
     }
+
+    #[inline(always)]
+    fn is_open(&self) -> bool {
+        self.open.is_open()
+    }
 }
 
 impl Session<'_> {

@@ -1,0 +1,143 @@
+//! Entries that are like the one before, which most are: what has to be known of one to take the next ones many at a time.
+
+use core::mem::offset_of;
+
+use mlx5_hw::be::Be32;
+use mlx5_hw::cqe::{Cqe64Layout, CqeOpcode, CqeRef};
+use mlx5_hw::ring::Alike;
+use mlx5_hw::simd::{Recipe, Record};
+
+use super::completion::{receive_flags, send_opcode};
+use super::{Wc, WcOpcode};
+
+// SAFETY: `repr(C)`, 48 bytes, and all of them are integers or padding.
+unsafe impl Record for Wc {}
+
+/// What is remembered of the entries that were taken last.
+#[derive(Default)]
+pub(super) struct Likeness {
+    /// Of the last one: its last byte but for the owner bit, and its user index.
+    last: (u8, Be32),
+    /// What the last two had in common, if nothing was remarkable about them.
+    pub(super) pattern: Option<Alike<'static>>,
+}
+
+impl Likeness {
+    /// Looks at an ordinary entry that was delivered.
+    #[inline(always)]
+    pub(super) fn see(&mut self, cqe: CqeRef<'_>, user_index: Be32) {
+        let this = (cqe.op_own().with_owner(false).into_bits(), user_index);
+        if self.last != this {
+            self.last = this;
+            self.pattern = None;
+        } else if self.pattern.is_none() {
+            self.pattern = pattern(cqe);
+        }
+    }
+}
+
+/// What ordinary entries like this one have in common, if records of them are made by moving bytes.
+#[cold]
+#[inline(never)]
+fn pattern(cqe: CqeRef<'_>) -> Option<Alike<'static>> {
+    let (recipe, headers, flags) = match cqe.opcode() {
+        CqeOpcode::REQ => (send_recipe(send_opcode(cqe)?)?, 0, 0),
+        opcode => (receive_recipe(opcode)?, headers(cqe), receive_flags(cqe).bits()),
+    };
+    let (user_index, request) = (cqe.dword::<8>(), cqe.dword::<14>());
+    Some(Alike { op_own: cqe.op_own(), user_index, request, recipe, headers, flags })
+}
+
+/// The bits of an entry that say what `wc_flags` are, as recipes move them.
+fn headers(cqe: CqeRef<'_>) -> u32 {
+    const EXT: usize = Cqe64Layout::HDS_IP_EXT.dword();
+    const FLAGS: usize = Cqe64Layout::FLAGS_RQPN.dword();
+    let byte = |dword: Be32, at: usize| dword.to_raw().to_ne_bytes()[at];
+    let (ext, flags) = (cqe.dword::<EXT>(), cqe.dword::<FLAGS>());
+    u32::from_ne_bytes([byte(ext, 0) & CSUM_OK, byte(ext, 1) & L3_TYPE, byte(flags, 0) & GRH, 0])
+}
+
+/// Bits of `hds_ip_ext`: the checksums of layers 3 and 4 are good.
+const CSUM_OK: u8 = 0b110;
+/// Bits of `l4_hdr_type_etc`: the kind of the layer 3 header.
+const L3_TYPE: u8 = 0b1100;
+/// Bits of the first byte of `flags_rqpn`: there is a GRH.
+const GRH: u8 = 0b11 << 4;
+/// Bits of the same: service level.
+const SL: u8 = 0xf;
+/// Bits of `ml_path`: path bits of the destination LID.
+const PATH_BITS: u8 = 0x7f;
+
+/// First byte of a field of an entry that is in its dword from its first byte on.
+const fn at(dword: usize) -> usize {
+    4 * dword
+}
+
+const BYTE_CNT: usize = at(Cqe64Layout::BYTE_CNT.dword());
+const WORD: usize = at(Cqe64Layout::IMM_INVAL_PKEY.dword());
+const QPN: usize = at(Cqe64Layout::SOP_DROP_QPN.dword()) + 1;
+const FLAGS_RQPN: usize = at(Cqe64Layout::FLAGS_RQPN.dword());
+const EXT: usize = at(Cqe64Layout::HDS_IP_EXT.dword());
+const ML_PATH: usize = at(Cqe64Layout::ML_PATH.dword()) + 1;
+const SLID: usize = at(Cqe64Layout::SLID.dword()) + 2;
+
+/// A success of this kind, of the queue pair that the entry names.
+const fn kind(opcode: WcOpcode) -> Recipe {
+    let [a, b, c, d] = opcode.0.to_ne_bytes();
+    let qp_num = offset_of!(Wc, qp_num) + if cfg!(target_endian = "big") { 1 } else { 0 };
+    Recipe::new(u64::from_ne_bytes([0, 0, 0, 0, a, b, c, d])).with_number(QPN, qp_num, 3)
+}
+
+const fn with_length(recipe: Recipe) -> Recipe {
+    recipe.with_number(BYTE_CNT, offset_of!(Wc, byte_len), 4)
+}
+
+/// A receive; `imm_data` is yet to be said.
+const fn receive(opcode: WcOpcode) -> Recipe {
+    let src_qp = offset_of!(Wc, src_qp) + if cfg!(target_endian = "big") { 1 } else { 0 };
+    let flags = offset_of!(Wc, wc_flags);
+    with_length(kind(opcode))
+        .with_number(FLAGS_RQPN + 1, src_qp, 3)
+        .with(EXT, flags, CSUM_OK)
+        .with(EXT + 1, flags + 1, L3_TYPE)
+        .with(FLAGS_RQPN, flags + 2, GRH)
+        .with_number(WORD + 2, offset_of!(Wc, pkey_index), 2)
+        .with_number(SLID, offset_of!(Wc, slid), 2)
+        .with(FLAGS_RQPN, offset_of!(Wc, sl), SL)
+        .with(ML_PATH, offset_of!(Wc, dlid_path_bits), PATH_BITS)
+}
+
+/// Immediate data stays in network order.
+const fn with_imm(recipe: Recipe) -> Recipe {
+    const IMM: usize = offset_of!(Wc, imm_data);
+    let first = recipe.with(WORD, IMM, u8::MAX).with(WORD + 1, IMM + 1, u8::MAX);
+    first.with(WORD + 2, IMM + 2, u8::MAX).with(WORD + 3, IMM + 3, u8::MAX)
+}
+
+static RECEIVE: Recipe = receive(WcOpcode::RECV);
+static RECEIVE_IMM: Recipe = with_imm(receive(WcOpcode::RECV));
+static RECEIVE_INV: Recipe = receive(WcOpcode::RECV).with_number(WORD, offset_of!(Wc, imm_data), 4);
+static RECEIVE_WRITE_IMM: Recipe = with_imm(receive(WcOpcode::RECV_RDMA_WITH_IMM));
+static SEND: Recipe = kind(WcOpcode::SEND);
+static RDMA_WRITE: Recipe = kind(WcOpcode::RDMA_WRITE);
+static RDMA_READ: Recipe = with_length(kind(WcOpcode::RDMA_READ));
+
+fn receive_recipe(opcode: CqeOpcode) -> Option<&'static Recipe> {
+    match opcode {
+        CqeOpcode::RESP_SEND => Some(&RECEIVE),
+        CqeOpcode::RESP_SEND_IMM => Some(&RECEIVE_IMM),
+        CqeOpcode::RESP_SEND_INV => Some(&RECEIVE_INV),
+        CqeOpcode::RESP_WR_IMM => Some(&RECEIVE_WRITE_IMM),
+        _ => None,
+    }
+}
+
+/// An atomic's length is in no entry.
+fn send_recipe(opcode: WcOpcode) -> Option<&'static Recipe> {
+    match opcode {
+        WcOpcode::SEND => Some(&SEND),
+        WcOpcode::RDMA_WRITE => Some(&RDMA_WRITE),
+        WcOpcode::RDMA_READ => Some(&RDMA_READ),
+        _ => None,
+    }
+}
