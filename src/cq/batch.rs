@@ -284,9 +284,10 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
 
 /// Fills `wcs` from entries that are like the ones before; how many.
 #[inline(always)]
-fn fill_alike<F: CqeFormat>(
+pub(super) fn fill_alike<F: CqeFormat>(
     ring: &mut Ring<F>,
-    Slots { mem, cpu, .. }: Slots<'_>,
+    mem: &[AtomicU32],
+    cpu: Cpu,
     shared: &Shared,
     Memory { reader, likeness }: Memory<'_>,
     wcs: &mut [Wc],
@@ -330,7 +331,7 @@ pub(super) fn fill<F: CqeFormat>(
     let mut filled = 0;
     loop {
         let Some(rest) = wcs.get_mut(filled..) else { return (filled, None) };
-        let taken = fill_alike(ring, slots, shared, Memory { reader, likeness }, rest);
+        let taken = fill_alike(ring, slots.mem, slots.cpu, shared, Memory { reader, likeness }, rest);
         filled += taken;
         if filled == wcs.len() || ring.is_empty(slots.mem) && reader.is_settled() {
             return (filled, None);
@@ -366,7 +367,9 @@ fn fill_each<F: CqeFormat>(
     let Some(mut batch) = Batch::begin(ring, slots, shared, memory, None) else { return (0, None) };
     for (filled, wc) in wcs.iter_mut().enumerate() {
         match batch.next(wc) {
-            Ok(true) if batch.likeness.pattern.is_some() => return (filled + 1, Some(Ended::Alike)),
+            Ok(true) if size_of::<F::Kept>() == 0 && batch.likeness.pattern.is_some() => {
+                return (filled + 1, Some(Ended::Alike));
+            }
             Ok(true) => {}
             Ok(false) => return (filled, None),
             Err(error) => return (filled, Some(Ended::Bad(error))),

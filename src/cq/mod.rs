@@ -305,11 +305,16 @@ impl Cq {
         each_ring!(&self.ring, ring => ring.entries())
     }
 
+    /// Number of entries consumed so far.
+    fn consumed(&self) -> u32 {
+        each_ring!(&self.ring, ring => ring.ci())
+    }
+
     /// Tells the device what was consumed. A batch does that itself when it ends, but not where overrun is ignored; commands
     /// that look at the consumer index need it then.
     fn publish(&self) {
         if let Some(record) = self.shared.dbrec() {
-            record.set_consumer(each_ring!(&self.ring, ring => ring.ci()));
+            record.set_consumer(self.consumed());
         }
     }
 }

@@ -116,28 +116,43 @@ impl Cq {
             && self.shared.notice.error().is_none()
     }
 
+    /// First as far as entries are like the ones before, in the plainest rings; that is most of them.
     fn poll_cq_now(&mut self, wcs: &mut [Wc]) -> Result<usize, PollError> {
-        if wcs.is_empty() {
-            return Ok(0);
+        let Self { ring, mem, shared, reader, likeness, cpu, .. } = self;
+        let memory = Memory { reader, likeness };
+        let taken = match ring {
+            _ if self.pending.is_some() || self.next.is_some() => 0,
+            AnyRing::B64(ring) => batch::fill_alike(ring, mem.words(), *cpu, shared, memory, wcs),
+            AnyRing::B128(ring) => batch::fill_alike(ring, mem.words(), *cpu, shared, memory, wcs),
+            _ => 0,
+        };
+        if taken != 0 && (taken == wcs.len() || self.is_idle()) {
+            self.publish_batch();
+            return Ok(taken);
         }
+        self.poll_cq_on(wcs, taken)
+    }
+
+    /// Goes on behind the `filled` that were taken.
+    #[inline(never)]
+    fn poll_cq_on(&mut self, wcs: &mut [Wc], filled: usize) -> Result<usize, PollError> {
+        let Some(rest) = wcs.get_mut(filled..).filter(|rest| !rest.is_empty()) else { return Ok(filled) };
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
         let resizing = if self.next.is_some() { self.still_resizing() } else { None };
         let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing, cpu: self.cpu };
+        let before = self.consumed();
         let shared = &*self.shared;
         let memory = Memory { reader: &mut self.reader, likeness: &mut self.likeness };
-        let (filled, bad) = each_ring!(&mut self.ring, ring => {
-            let before = ring.ci();
-            let filled = batch::fill(ring, slots, shared, memory, wcs);
-            if ring.ci() != before && !shared.ignore_overrun && let Some(record) = shared.dbrec() {
-                record.set_consumer(ring.ci());
-            }
-            filled
-        });
+        let (more, bad) = each_ring!(&mut self.ring, ring => batch::fill(ring, slots, shared, memory, rest));
+        if filled != 0 || self.consumed() != before {
+            self.publish_batch();
+        }
+        let filled = filled + more;
         match bad {
             None if filled != 0 => Ok(filled),
-            None => match PollError::nothing(&shared.notice) {
+            None => match PollError::nothing(&self.shared.notice) {
                 PollError::Empty => Ok(0),
                 error => Err(error),
             },
@@ -146,6 +161,14 @@ impl Cq {
                 self.pending = bad;
                 Ok(filled)
             }
+        }
+    }
+
+    /// Gives what a batch has taken back to the device.
+    #[inline(always)]
+    fn publish_batch(&self) {
+        if !self.shared.ignore_overrun {
+            self.publish();
         }
     }
 }

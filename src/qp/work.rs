@@ -263,7 +263,7 @@ impl Outstanding {
         let behind = self.wr_ids.get(place as usize..).unwrap_or_default();
         let names = behind.get(..if simple { used as usize } else { 0 }).unwrap_or(behind);
         // SAFETY: the places from `tail` to `head` are not the poster's until `advance` moves `tail`.
-        unsafe { InOrder::new(names, place, self.mask) }
+        unsafe { InOrder::new(names, place as u16, self.mask as u16) }
     }
 
     /// Poller: the next `count` requests are over.

@@ -10,7 +10,7 @@ use super::formats::sealed::Kept;
 use super::{CqeFormat, Ring, RingError};
 use crate::be::Be32;
 use crate::cqe::OpOwn;
-use crate::simd::{self, Cpu, Recipe, Record, Stretch};
+use crate::simd::{self, Cpu, First, Recipe, Record, Stretch};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// What entries have in common, and how a record is made of each.
@@ -45,8 +45,8 @@ pub enum Names<'q> {
 #[derive(Clone, Copy, Debug)]
 pub struct InOrder<'q> {
     names: &'q [AtomicU64],
-    place: u32,
-    mask: u32,
+    place: u16,
+    mask: u16,
 }
 
 impl<'q> InOrder<'q> {
@@ -54,7 +54,7 @@ impl<'q> InOrder<'q> {
     ///
     /// # Safety
     /// Nobody writes to `names` until they have been told that these requests are over.
-    pub const unsafe fn new(names: &'q [AtomicU64], place: u32, mask: u32) -> Self {
+    pub const unsafe fn new(names: &'q [AtomicU64], place: u16, mask: u16) -> Self {
         Self { names, place, mask }
     }
 
@@ -64,7 +64,7 @@ impl<'q> InOrder<'q> {
     }
 
     /// The place of the first.
-    pub const fn place(&self) -> u32 {
+    pub const fn place(&self) -> u16 {
         self.place
     }
 }
@@ -97,27 +97,22 @@ impl<F: CqeFormat> Ring<F> {
             Names::Shared => InOrder { names: &[], place: 0, mask: 0 },
         };
         let most = to.len().min((self.entries() - slot) as usize);
+        let owner = self.ci.wrapping_shr(self.log_size) & 1 != 0;
+        let op_own = alike.op_own.with_owner(owner).into_bits();
         let stretch = Stretch {
             entries,
-            most: if matches!(names, Names::Shared) { most } else { most.min(queue.names.len()) },
-            op_own: alike.op_own.with_owner(self.ci.wrapping_shr(self.log_size) & 1 != 0).into_bits(),
-            user_index: alike.user_index.to_raw(),
-            request: alike.request.to_raw(),
-            place: queue.place,
-            mask: queue.mask,
             names: queue.names.as_ptr().cast(),
-            recipe: alike.recipe,
-            headers: alike.headers,
-            flags: alike.flags,
+            to: to.as_mut_ptr().cast(),
+            most: if matches!(names, Names::Shared) { most } else { most.min(queue.names.len()) },
+            first: First { place: queue.place, mask: queue.mask, op_own },
         };
-        let to = to.as_mut_ptr().cast();
         // SAFETY: `check` found the memory as long as the ring, so `most` entries lie from the next slot on to its end, `F::SIZE`
         // apart; as many names are there and nobody's to write to (`InOrder::new`), and as many records.
         let taken = unsafe {
             match names {
-                Names::Sends(_) => F::take_stretch::<simd::Sends>(cpu, &stretch, to),
-                Names::Receives(_) => F::take_stretch::<simd::Receives>(cpu, &stretch, to),
-                Names::Shared => F::take_stretch::<simd::Shared>(cpu, &stretch, to),
+                Names::Sends(_) => F::take_stretch::<simd::Sends>(cpu, alike, stretch),
+                Names::Receives(_) => F::take_stretch::<simd::Receives>(cpu, alike, stretch),
+                Names::Shared => F::take_stretch::<simd::Shared>(cpu, alike, stretch),
             }
         };
         self.ci = self.ci.wrapping_add(taken as u32);

@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 
-use super::{Consumer, Ring, RingError};
+use super::{Alike, Consumer, Ring, RingError};
 use crate::be::Be32;
 use crate::cqe::CqeRef;
 use crate::simd::{self, Cpu, Kind, Stretch};
@@ -82,7 +82,7 @@ pub trait CqeFormat: Format {
     /// As [`simd::take`] asks, with a stride of [`SIZE`](Format::SIZE).
     #[doc(hidden)]
     #[inline(always)]
-    unsafe fn take_stretch<K: Kind>(_: Cpu, _: &Stretch<'_>, _: *mut u8) -> usize {
+    unsafe fn take_stretch<K: Kind>(_: Cpu, _: &Alike<'_>, _: Stretch) -> usize {
         0
     }
 
@@ -139,9 +139,9 @@ macro_rules! cqe_format {
             }
 
             #[inline(always)]
-            unsafe fn take_stretch<K: Kind>(cpu: Cpu, stretch: &Stretch<'_>, to: *mut u8) -> usize {
+            unsafe fn take_stretch<K: Kind>(cpu: Cpu, alike: &Alike<'_>, stretch: Stretch) -> usize {
                 // SAFETY: the caller's promise.
-                unsafe { simd::take::<K, $size>(cpu, stretch, to) }
+                unsafe { simd::take::<K, $size>(cpu, alike, stretch) }
             }
 
             fn expand(ring: &mut Ring<Self>, mem: &[AtomicU32]) -> Result<(), RingError> {

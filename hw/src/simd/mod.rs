@@ -9,6 +9,8 @@ mod x86;
 
 pub use recipe::{RECORD, Recipe, Record};
 
+use crate::ring::Alike;
+
 /// Instructions that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpu(Level);
@@ -106,42 +108,48 @@ impl Kind for Shared {
 
 /// Entries to be taken if they are alike: one queue, one kind, in the queue's order.
 ///
+/// It travels in registers: what is written to memory just before it is read by a wider load is waited for.
+///
 /// # Safety
 /// What reads it may take for granted: from `entries` on there are `most` entries of the path's stride, from `names` on as many
 /// names (but for [`Shared`]), which nobody writes meanwhile; `entries` is the descriptor of the first one and aligned to 64 bytes.
-/// `most` records can be written.
-pub struct Stretch<'a> {
+/// `most` records can be written to `to`.
+#[derive(Clone, Copy)]
+pub struct Stretch {
     pub(crate) entries: *const u8,
-    pub(crate) most: usize,
-    /// Last byte of each.
-    pub(crate) op_own: u8,
-    /// Dword 8 of each, as in memory.
-    pub(crate) user_index: u32,
-    /// Dword 14 of each send, as in memory.
-    pub(crate) request: u32,
-    /// The first counter, and which bits of it count.
-    pub(crate) place: u32,
-    pub(crate) mask: u32,
     pub(crate) names: *const u64,
-    pub(crate) recipe: &'a Recipe,
-    /// What the recipe makes of bytes 36 to 39 of a record, in CPU byte order, and what stands there instead in the end.
-    pub(crate) headers: u32,
-    pub(crate) flags: u32,
+    pub(crate) to: *mut u8,
+    pub(crate) most: usize,
+    pub(crate) first: First,
+}
+
+/// What the first entry of a stretch has of its own.
+#[derive(Clone, Copy)]
+pub struct First {
+    /// The counter, and which bits of it count.
+    pub(crate) place: u16,
+    pub(crate) mask: u16,
+    /// The last byte, which all have.
+    pub(crate) op_own: u8,
 }
 
 /// Takes entries as long as they are alike, from the first on, and writes their records; how many it took.
 ///
 /// # Safety
-/// What [`Stretch`] says, with a stride of `STRIDE` bytes and `most` records at `to`.
+/// What [`Stretch`] says, with a stride of `STRIDE` bytes.
 #[inline(always)]
-pub(crate) unsafe fn take<K: Kind, const STRIDE: usize>(cpu: Cpu, stretch: &Stretch<'_>, to: *mut u8) -> usize {
+pub(crate) unsafe fn take<K: Kind, const STRIDE: usize>(cpu: Cpu, alike: &Alike<'_>, stretch: Stretch) -> usize {
+    let Stretch { entries, names, to, most, first } = stretch;
     match cpu.0 {
         Level::Portable => 0,
         // SAFETY: the level says that the processor has the instructions; the rest is the caller's promise.
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        Level::Sse41 => unsafe { x86::sse41::<K, STRIDE>(stretch, to) },
+        Level::Sse41 => unsafe { x86::sse41::<K, STRIDE>(alike, entries, names, to, most, first) },
         // SAFETY: likewise.
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        Level::Avx2 => unsafe { x86::avx2::<K, STRIDE>(stretch, to) },
+        Level::Avx2 if most < 4 => unsafe { x86::avx2_few::<K, STRIDE>(alike, entries, names, to, most, first) },
+        // SAFETY: likewise.
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+        Level::Avx2 => unsafe { x86::avx2::<K, STRIDE>(alike, entries, names, to, most, first) },
     }
 }

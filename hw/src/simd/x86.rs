@@ -6,8 +6,9 @@
 use core::arch::x86_64::*;
 use core::ptr::read_volatile;
 
-use super::{Kind, RECORD, Recipe, Stretch};
+use super::{First, Kind, RECORD, Recipe, Stretch};
 use crate::arch::dma_rmb;
+use crate::ring::Alike;
 
 /// Four counters, out of four last dwords.
 const COUNTERS: [u8; 16] = [1, 0, 0x80, 0x80, 5, 4, 0x80, 0x80, 9, 8, 0x80, 0x80, 13, 12, 0x80, 0x80];
@@ -25,30 +26,30 @@ fn bytes(from: &[u8; 16]) -> __m128i {
 /// The processor has SSE4.1, and what [`Stretch`] says of one entry at `at`, its name and its record.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
-unsafe fn one<K: Kind>(s: &Stretch<'_>, place: u32, at: *const u8, name: *const u64, to: *mut u8) -> bool {
+unsafe fn one<K: Kind>(alike: &Alike<'_>, first: First, at: *const u8, name: *const u64, to: *mut u8) -> bool {
     // SAFETY: within the descriptor, each load aligned to its size; then within the record.
     unsafe {
-        if read_volatile(at.add(63)) != s.op_own {
+        if read_volatile(at.add(63)) != first.op_own {
             return false;
         }
         dma_rmb();
         let dword = |from: usize| read_volatile(at.add(from).cast::<u32>());
-        let counter = u32::from(u16::from_be(read_volatile(at.add(60).cast::<u16>())));
-        let in_order = K::SHARED || (counter ^ place) & s.mask == 0;
-        if dword(32) != s.user_index || !in_order || K::SENDS && dword(56) != s.request {
+        let counter = u16::from_be(read_volatile(at.add(60).cast::<u16>()));
+        let in_order = K::SHARED || (counter ^ first.place) & first.mask == 0;
+        if dword(32) != alike.user_index.to_raw() || !in_order || K::SENDS && dword(56) != alike.request.to_raw() {
             return false;
         }
         let part = |from: usize| read_volatile(at.add(from).cast::<__m128i>());
-        let recipe = s.recipe;
+        let recipe = alike.recipe;
         let b = part(32);
         let mut end = _mm_setzero_si128();
         if !K::SENDS {
             let moved = _mm_shuffle_epi8(part(16), bytes(&recipe.front));
             end = _mm_and_si128(_mm_or_si128(moved, _mm_shuffle_epi8(b, bytes(&recipe.back))), bytes(&recipe.keep));
-            if _mm_extract_epi32::<1>(end) as u32 != s.headers {
+            if _mm_extract_epi32::<1>(end) as u32 != alike.headers {
                 return false;
             }
-            end = _mm_insert_epi32::<1>(end, s.flags as i32);
+            end = _mm_insert_epi32::<1>(end, alike.flags as i32);
         }
         let body = _mm_shuffle_epi8(_mm_blend_epi16::<0b0011_0000>(b, part(48)), bytes(&recipe.middle));
         to.cast::<u64>().write(if K::SHARED { counter.into() } else { name.read() });
@@ -59,21 +60,22 @@ unsafe fn one<K: Kind>(s: &Stretch<'_>, place: u32, at: *const u8, name: *const 
     }
 }
 
-/// The entries of a stretch from number `taken` on, one by one, as long as they are alike; how many of the stretch are taken then.
+/// The entries of a stretch one by one, as long as they are alike; how many.
 ///
 /// # Safety
 /// The processor has SSE4.1, and what [`Stretch`] says.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
-unsafe fn rest<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, mut taken: usize, to: *mut u8) -> usize {
+unsafe fn each<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, stretch: Stretch) -> usize {
+    let Stretch { mut entries, mut names, mut to, most, mut first } = stretch;
+    let mut taken = 0;
     // SAFETY: `Stretch` says that entries, names and records are there up to `most`.
-    while taken < s.most
-        && unsafe {
-            let (at, name) = (s.entries.add(taken * STRIDE), s.names.wrapping_add(taken));
-            one::<K>(s, s.place.wrapping_add(taken as u32), at, name, to.add(taken * RECORD))
+    unsafe {
+        while taken < most && one::<K>(alike, first, entries, names, to) {
+            (entries, names, to) = (entries.add(STRIDE), names.wrapping_add(1), to.add(RECORD));
+            first.place = first.place.wrapping_add(1);
+            taken += 1;
         }
-    {
-        taken += 1;
     }
     taken
 }
@@ -83,17 +85,17 @@ unsafe fn rest<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, mut taken: usize, 
 /// # Safety
 /// As [`Stretch`] says of four entries at `at`.
 #[inline(always)]
-unsafe fn are_alike<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, at: *const u8) -> bool {
+unsafe fn are_alike<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, op_own: u8, at: *const u8) -> bool {
     // SAFETY: within the four descriptors, each load aligned to its size.
     unsafe {
-        let owner = |i: usize| read_volatile(at.add(i * STRIDE + 63)) == s.op_own;
+        let owner = |i: usize| read_volatile(at.add(i * STRIDE + 63)) == op_own;
         if !(owner(0) && owner(1) && owner(2) && owner(3)) {
             return false;
         }
         dma_rmb();
         let dword = |i: usize, from: usize| read_volatile(at.add(i * STRIDE + from).cast::<u32>());
-        let of_queue = |i: usize| dword(i, 32) == s.user_index;
-        let of_request = |i: usize| dword(i, 56) == s.request;
+        let of_queue = |i: usize| dword(i, 32) == alike.user_index.to_raw();
+        let of_request = |i: usize| dword(i, 56) == alike.request.to_raw();
         of_queue(0)
             && of_queue(1)
             && of_queue(2)
@@ -108,21 +110,22 @@ unsafe fn are_alike<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, at: *const u8
 /// The processor has AVX2, and what [`Stretch`] says.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn fours_avx2<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, mut to: *mut u8) -> usize {
-    let Recipe { fixed, middle, front, back, keep } = s.recipe;
+unsafe fn fours_avx2<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, stretch: Stretch) -> usize {
+    let Stretch { entries: mut at, mut names, mut to, most, first } = stretch;
+    let Recipe { fixed, middle, front, back, keep } = alike.recipe;
     let twice = |from: &[u8; 16]| _mm256_broadcastsi128_si256(bytes(from));
     let (middle, front, back, keep) = (twice(middle), twice(front), twice(back), twice(keep));
     let lane_1 = |value: u32| _mm256_broadcastsi128_si256(_mm_setr_epi32(0, value as i32, 0, 0));
-    let (headers, flags, all) = (lane_1(s.headers), lane_1(s.flags), lane_1(u32::MAX));
+    let (headers, flags, all) = (lane_1(alike.headers), lane_1(alike.flags), lane_1(u32::MAX));
     let fixed = _mm_set1_epi64x(*fixed as i64);
-    let mask = _mm_set1_epi32(s.mask as i32);
-    let mut next = _mm_add_epi32(_mm_set1_epi32(s.place as i32), _mm_setr_epi32(0, 1, 2, 3));
-    let (mut at, mut names, mut left) = (s.entries, s.names, s.most / 4);
+    let mask = _mm_set1_epi32(first.mask.into());
+    let mut next = _mm_add_epi32(_mm_set1_epi32(first.place.into()), _mm_setr_epi32(0, 1, 2, 3));
+    let mut left = most / 4;
     while left != 0 {
         // SAFETY: `Stretch` says that four more entries, names and records are there, and that descriptors are aligned to 64
         // bytes. Loads of the ring are volatile, as the device may write to it.
         unsafe {
-            if !are_alike::<K, STRIDE>(s, at) {
+            if !are_alike::<K, STRIDE>(alike, first.op_own, at) {
                 break;
             }
             let part = |i: usize, from: usize| read_volatile(at.add(i * STRIDE + from).cast::<__m128i>());
@@ -177,7 +180,7 @@ unsafe fn fours_avx2<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, mut to: *mut
         next = _mm_add_epi32(next, _mm_set1_epi32(4));
         left -= 1;
     }
-    (s.most / 4 - left) * 4
+    (most / 4 - left) * 4
 }
 
 /// Takes four entries at a time as long as they are alike; how many.
@@ -186,19 +189,20 @@ unsafe fn fours_avx2<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, mut to: *mut
 /// The processor has SSE4.1, and what [`Stretch`] says.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
-unsafe fn fours_sse41<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, mut to: *mut u8) -> usize {
-    let Recipe { fixed, middle, front, back, keep } = s.recipe;
+unsafe fn fours_sse41<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, stretch: Stretch) -> usize {
+    let Stretch { entries: mut at, mut names, mut to, most, first } = stretch;
+    let Recipe { fixed, middle, front, back, keep } = alike.recipe;
     let (middle, front, back, keep) = (bytes(middle), bytes(front), bytes(back), bytes(keep));
     let lane_1 = |value: u32| _mm_setr_epi32(0, value as i32, 0, 0);
-    let (headers, flags, all) = (lane_1(s.headers), lane_1(s.flags), lane_1(u32::MAX));
+    let (headers, flags, all) = (lane_1(alike.headers), lane_1(alike.flags), lane_1(u32::MAX));
     let fixed = _mm_set1_epi64x(*fixed as i64);
-    let mask = _mm_set1_epi32(s.mask as i32);
-    let mut next = _mm_add_epi32(_mm_set1_epi32(s.place as i32), _mm_setr_epi32(0, 1, 2, 3));
-    let (mut at, mut names, mut left) = (s.entries, s.names, s.most / 4);
+    let mask = _mm_set1_epi32(first.mask.into());
+    let mut next = _mm_add_epi32(_mm_set1_epi32(first.place.into()), _mm_setr_epi32(0, 1, 2, 3));
+    let mut left = most / 4;
     while left != 0 {
         // SAFETY: as in `fours_avx2`.
         unsafe {
-            if !are_alike::<K, STRIDE>(s, at) {
+            if !are_alike::<K, STRIDE>(alike, first.op_own, at) {
                 break;
             }
             let part = |i: usize, from: usize| read_volatile(at.add(i * STRIDE + from).cast::<__m128i>());
@@ -240,25 +244,53 @@ unsafe fn fours_sse41<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, mut to: *mu
         next = _mm_add_epi32(next, _mm_set1_epi32(4));
         left -= 1;
     }
-    (s.most / 4 - left) * 4
+    (most / 4 - left) * 4
 }
 
-/// Takes entries as long as they are alike; how many.
-///
-/// # Safety
-/// The processor has AVX2, and what [`Stretch`] says.
-#[target_feature(enable = "avx2")]
-pub(super) unsafe fn avx2<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, to: *mut u8) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { rest::<K, STRIDE>(s, fours_avx2::<K, STRIDE>(s, to), to) }
+impl Stretch {
+    /// What is left when `taken` of it are.
+    ///
+    /// # Safety
+    /// No more than there are.
+    #[inline(always)]
+    unsafe fn behind<const STRIDE: usize>(self, taken: usize) -> Self {
+        let first = First { place: self.first.place.wrapping_add(taken as u16), ..self.first };
+        // SAFETY: within the stretch, or at its end.
+        let (entries, to) = unsafe { (self.entries.add(taken * STRIDE), self.to.add(taken * RECORD)) };
+        Self { entries, names: self.names.wrapping_add(taken), to, most: self.most - taken, first }
+    }
 }
 
-/// The same on a processor with SSE4.1.
-///
-/// # Safety
-/// It has that, and what [`Stretch`] says.
-#[target_feature(enable = "sse4.1,ssse3")]
-pub(super) unsafe fn sse41<K: Kind, const STRIDE: usize>(s: &Stretch<'_>, to: *mut u8) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { rest::<K, STRIDE>(s, fours_sse41::<K, STRIDE>(s, to), to) }
+macro_rules! paths {
+    ($($(#[$doc:meta])* $name:ident, $feature:literal, $fours:expr;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The processor has it, and what [`Stretch`] says.
+        #[target_feature(enable = $feature)]
+        pub(super) unsafe fn $name<K: Kind, const STRIDE: usize>(
+            alike: &Alike<'_>,
+            entries: *const u8,
+            names: *const u64,
+            to: *mut u8,
+            most: usize,
+            first: First,
+        ) -> usize {
+            let stretch = Stretch { entries, names, to, most, first };
+            let fours: unsafe fn(&Alike<'_>, Stretch) -> usize = $fours;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let taken = fours(alike, stretch);
+                taken + each::<K, STRIDE>(alike, stretch.behind::<STRIDE>(taken))
+            }
+        }
+    )*};
+}
+paths! {
+    /// Takes entries as long as they are alike, by AVX2; how many.
+    avx2, "avx2", fours_avx2::<K, STRIDE>;
+    /// The same for few entries.
+    avx2_few, "avx2", |_, _| 0;
+    /// The same by SSE4.1.
+    sse41, "sse4.1,ssse3", fours_sse41::<K, STRIDE>;
 }
