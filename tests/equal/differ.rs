@@ -1,0 +1,67 @@
+//! A run of entries that are alike but for one bit of one of them: what reads several at once must see each bit that counts, at each
+//! place.
+
+use std::collections::HashMap;
+
+use crate::naive::{Layout, Queue};
+use crate::world::{Shape, levels};
+
+/// Entries in the run; the first ones are what the others are compared with.
+const RUN: usize = 12;
+/// Each place of the first four that are taken at once, the next four, and what is left.
+const PLACES_IN_RUN: [usize; 7] = [2, 3, 4, 5, 6, 10, 11];
+/// Places of each queue.
+const PLACES: u64 = 32;
+
+/// What all entries of a run have: last byte, opcode of the request, whether receives are of a shared queue.
+const RUNS: [(u8, u8, bool); 5] =
+    [(0x20, 0, false), (0x30, 0, false), (0x00, 0x0a, false), (0x00, 0x10, false), (0x20, 0, true)];
+
+fn entry(counter: usize, (op_own, send_opcode, _): (u8, u8, bool)) -> [u8; 64] {
+    let mut entry = [0; 64];
+    // ml_path, slid, flags_rqpn, then user index 1, immediate data, byte_cnt, the queue's number.
+    entry[17] = 0x15;
+    entry[22..28].copy_from_slice(&[0x12, 0x34, 0x05, 0, 0x56, 0x78]);
+    entry[35..40].copy_from_slice(&[1, 0xab, 0xcd, 0xef, 0x01]);
+    entry[44..48].copy_from_slice(&[0, 0, 5, counter as u8]);
+    entry[56..64].copy_from_slice(&[send_opcode, 0, 0x12, 0x34, 0, counter as u8, 0, op_own]);
+    entry
+}
+
+fn shape(shared: bool) -> Shape {
+    let ids = |first: u64| (first..first + PLACES).collect::<Vec<_>>();
+    // Indices that a bit leads to have names of their own.
+    let queue = |index: u64| match shared {
+        false => Queue::Own { recv: ids(index << 32), send: ids((index << 32) + 0x1000) },
+        true => Queue::Shared { srq: ids(0x2000), send: ids((index << 32) + 0x1000) },
+    };
+    let queues = HashMap::from([0, 1, 3, 5, 0x101].map(|index| (index, queue(index.into()))));
+    Shape { log: 4, cqe_size: 64, layout: Layout::Plain, queues }
+}
+
+#[test]
+fn every_bit_that_counts_is_seen_at_every_place() {
+    for run in RUNS {
+        let shape = shape(run.2);
+        for (at, bit) in PLACES_IN_RUN.into_iter().flat_map(|at| (0..512).map(move |bit| (at, bit))) {
+            let mut naive = shape.naive();
+            for (n, slot) in naive.ring.chunks_mut(64).enumerate() {
+                slot.copy_from_slice(&entry(n, run));
+                if n >= RUN {
+                    slot[63] = 0xf0;
+                }
+            }
+            naive.ring[64 * at + bit / 8] ^= 1 << (bit % 8);
+            let facades = levels().into_iter().map(|cpu| (cpu, shape.facade(cpu)));
+            let mut facades: Vec<_> = facades.inspect(|(_, facade)| facade.lay(&naive.ring)).collect();
+            for _ in 0..3 {
+                let expected = naive.poll_cq(16);
+                for (cpu, facade) in &mut facades {
+                    let what = || format!("{run:x?}, entry {at}, bit {bit}, {}", cpu.name());
+                    assert_eq!(facade.poll_cq(16), expected, "{}", what());
+                    assert_eq!(facade.record(), naive.record, "{}", what());
+                }
+            }
+        }
+    }
+}
