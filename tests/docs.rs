@@ -21,6 +21,7 @@ fn every_file_that_a_document_names_exists() {
         "docs/ARCHITECTURE.md",
         "docs/cq.md",
         "docs/fidelity.md",
+        "docs/performance.md",
         "docs/porting.md",
         "docs/qp.md",
         "docs/safety.md",
