@@ -19,6 +19,7 @@ use super::rings::Kind;
 use super::rows::{Row, Work, rows};
 use super::subject::State;
 use crate::cli::Failure;
+use crate::options::Compress;
 
 /// Marks the ends of what is counted.
 const MARK: Signal = Signal::SIGUSR1;
@@ -37,16 +38,26 @@ pub(super) fn counted() -> Vec<Row> {
     rows(false).into_iter().filter(|row| row.log == 8 && row.state == State::Hot && counted(row)).collect()
 }
 
-/// Most instructions for each completion that this path may take with these instructions: what it took when this was written and a
-/// few more, as compilers differ. `None`: it is not guarded.
+/// Paths that are guarded, in entries of 64 bytes, with the most instructions that each completion may take: by plain operations, with byte
+/// shuffles, and with AVX2. They are what was counted and a tenth more, as compilers differ.
+const LIMITS: [(Kind, Reader, [f64; 3]); 7] = [
+    (Kind::Send, Reader::Poll(16), [330.0, 330.0, 330.0]),
+    (Kind::Send, Reader::Iterator(64), [620.0, 620.0, 620.0]),
+    (Kind::Requester, Reader::Poll(16), [330.0, 330.0, 330.0]),
+    (Kind::Srq, Reader::Poll(16), [340.0, 340.0, 340.0]),
+    (Kind::Basic(Compress::Hash, 8), Reader::Poll(64), [345.0, 345.0, 345.0]),
+    (Kind::Basic(Compress::Hash, 63), Reader::Poll(64), [340.0, 340.0, 340.0]),
+    (Kind::Enhanced, Reader::Poll(64), [340.0, 340.0, 340.0]),
+];
+
+/// Most instructions for each completion of this row with this level. `None`: it is not guarded.
 pub(super) fn most(row: &Row, cpu: Cpu) -> Option<f64> {
-    let Work::Drain(kind, 64, reader) = row.work else { return None };
-    let (portable, vectors) = match (kind, reader) {
-        (Kind::Send, Reader::Poll(16)) => (330.0, 330.0),
-        (Kind::Send, Reader::Iterator(64)) => (620.0, 620.0),
-        _ => return None,
-    };
-    Some(if cpu == Cpu::PORTABLE { portable } else { vectors })
+    let guarded = LIMITS.iter().find(|(kind, reader, _)| row.work == Work::Drain(*kind, 64, *reader));
+    guarded.map(|(_, _, [plain, shuffles, avx2])| match cpu.name() {
+        "portable" => *plain,
+        "avx2" => *avx2,
+        _ => *shuffles,
+    })
 }
 
 /// Drains in this process, for another that looks on.

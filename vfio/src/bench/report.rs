@@ -76,8 +76,9 @@ impl Line {
         match self.row.marks {
             None => "",
             Some(Marks { aim, .. }) if self.ratio[0] <= aim => "aim met",
-            Some(Marks { both: true, .. }) => "MISSED",
-            Some(Marks { must, .. }) if self.ratio[0] <= must => "must met",
+            Some(Marks { must, both, .. }) if self.ratio[0] <= must => {
+                if both { "aim MISSED" } else { "must met" }
+            }
             Some(_) => "MISSED",
         }
     }
