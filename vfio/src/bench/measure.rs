@@ -16,10 +16,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Medians that repeat within a few per cent.
-    pub const FULL: Self = Self { rounds: 9, items: 100 * 256 };
+    /// Medians that repeat within a few per cent. Many short rounds: a row and its floor are then measured so soon one after the other that
+    /// what changes the processor's speed changes both.
+    pub const FULL: Self = Self { rounds: 51, items: 30 * 256 };
     /// A first look.
-    pub const QUICK: Self = Self { rounds: 5, items: 40 * 256 };
+    pub const QUICK: Self = Self { rounds: 15, items: 20 * 256 };
 
     /// Timed runs at a turn.
     fn laps(&self, items: u32) -> u32 {
@@ -49,13 +50,11 @@ impl Times {
     }
 
     /// How many times as long a row takes as another: the median of the rounds, each of which compares two times of that round, with the
-    /// least and the greatest.
+    /// lower and the upper quartile.
     pub fn ratio(&self, row: usize, floor: usize) -> [f64; 3] {
         let (Some(row), Some(floor)) = (self.0.get(row), self.0.get(floor)) else { return [f64::NAN; 3] };
         let ratios: Vec<_> = row.iter().zip(floor).map(|(row, floor)| row / floor).collect();
-        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let greatest = ratios.iter().copied().fold(0.0, f64::max);
-        [median(ratios), least, greatest]
+        [(1, 2), (1, 4), (3, 4)].map(|part| quantile(ratios.clone(), part))
     }
 }
 
@@ -106,10 +105,15 @@ fn span(job: impl FnOnce()) -> f64 {
     now().wrapping_sub(start) as f64
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    let middle = values.len() / 2;
+fn median(values: Vec<f64>) -> f64 {
+    quantile(values, (1, 2))
+}
+
+/// The value below which this part of the others lies.
+fn quantile(mut values: Vec<f64>, (part, of): (usize, usize)) -> f64 {
+    let at = values.len() * part / of;
     values.sort_by(f64::total_cmp);
-    values.get(middle).copied().unwrap_or(f64::NAN)
+    values.get(at).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

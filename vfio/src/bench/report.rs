@@ -12,13 +12,13 @@ use super::measure::Times;
 use super::rows::{Marks, Row};
 use crate::cli::Failure;
 
-const HEADS: [&str; 9] = ["path", "entries", "ring", "ns", "× floor", "least–most", "peers × floor", "aim / must", ""];
+const HEADS: [&str; 9] = ["path", "entries", "ring", "ns", "× floor", "quartiles", "peers × floor", "aim / must", ""];
 
 /// A row with what was measured.
 pub(super) struct Line {
     pub(super) row: Row,
     pub(super) nanoseconds: f64,
-    /// Median, least and greatest of the rounds.
+    /// Median and quartiles of the rounds.
     pub(super) ratio: [f64; 3],
 }
 
@@ -77,7 +77,11 @@ impl Line {
             None => "",
             Some(Marks { aim, .. }) if self.ratio[0] <= aim => "aim met",
             Some(Marks { must, both, .. }) if self.ratio[0] <= must => {
-                if both { "aim MISSED" } else { "must met" }
+                if both {
+                    "aim MISSED"
+                } else {
+                    "must met"
+                }
             }
             Some(_) => "MISSED",
         }
@@ -90,14 +94,14 @@ impl Line {
 
     fn cells(&self) -> [String; 9] {
         let peers: Vec<_> = self.peers().iter().map(|(name, _, ratio)| format!("{name} {ratio:.1}")).collect();
-        let ([ratio, least, most], entries) = (self.ratio, self.row.entries());
+        let ([ratio, lower, upper], entries) = (self.ratio, self.row.entries());
         [
             path(&self.row),
             entries.map_or(String::new(), |entries| entries.to_string()),
             if entries.is_some() { self.row.state.name() } else { "" }.into(),
             format!("{:.2}", self.nanoseconds),
             if ratio.is_nan() { String::new() } else { format!("{ratio:.2}") },
-            if ratio.is_nan() || self.row.is_floor() { String::new() } else { format!("{least:.2}–{most:.2}") },
+            if ratio.is_nan() || self.row.is_floor() { String::new() } else { format!("{lower:.2}–{upper:.2}") },
             peers.join(", "),
             self.row.marks.map_or(String::new(), |marks| format!("{} / {}", marks.aim, marks.must)),
             self.verdict().into(),
@@ -117,8 +121,8 @@ impl Line {
             "ring": self.row.entries().map(|_| self.row.state.name()),
             "nanoseconds": self.nanoseconds,
             "ratio": self.ratio[0],
-            "ratio_least": self.ratio[1],
-            "ratio_most": self.ratio[2],
+            "ratio_lower_quartile": self.ratio[1],
+            "ratio_upper_quartile": self.ratio[2],
             "peers": peers,
             "aim": self.row.marks.map(|marks| marks.aim),
             "must": self.row.marks.map(|marks| marks.must),
