@@ -32,7 +32,7 @@ pub(super) enum What {
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 const INSTRUCTIONS_EXAMPLES: &str = "\
-Steps through one drain of a full ring of 256 entries, one instruction after the other, for each path and each level of the \
+Steps through one drain of a full ring of 64 entries, one instruction after the other, for each path and each level of the \
 processor. The program that reads the completions is counted too. The counts are exact and do not depend on what else runs.
 
 Examples:
