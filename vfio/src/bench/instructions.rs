@@ -50,9 +50,9 @@ const LIMITS: [(Kind, Reader, [f64; 3]); 7] = [
     (Kind::Send, Reader::Iterator(64), [615.0, 615.0, 615.0]),
     (Kind::Requester, Reader::Poll(16), [620.0, 52.0, 51.0]),
     (Kind::Srq, Reader::Poll(16), [590.0, 106.0, 95.0]),
-    (Kind::Basic(Compress::Hash, 8), Reader::Poll(64), [305.0, 305.0, 305.0]),
-    (Kind::Basic(Compress::Hash, 63), Reader::Poll(64), [305.0, 305.0, 305.0]),
-    (Kind::Enhanced, Reader::Poll(64), [305.0, 305.0, 305.0]),
+    (Kind::Basic(Compress::Hash, 8), Reader::Poll(64), [345.0, 345.0, 345.0]),
+    (Kind::Basic(Compress::Hash, 63), Reader::Poll(64), [345.0, 345.0, 345.0]),
+    (Kind::Enhanced, Reader::Poll(64), [345.0, 345.0, 345.0]),
 ];
 
 /// Most instructions for each completion of this row with this level. `None`: it is not guarded.

@@ -2,7 +2,7 @@
 //!
 //! Nothing here needs a device. Rings of completions are written as a device would have left them ([`rings`]) and drained through
 //! the driver's own [`Cq`](mlx5::Cq), made of raw parts ([`drain`]). The [`floor`](floor::floor) is the least that any reader
-//! must do. Only draining is timed, by turns ([`measure`]), and compared with what others take for the same bytes ([`peers`]).
+//! must do. Only draining is timed, by turns ([`measure`](mod@measure)), and compared with what others take for the same bytes ([`peers`]).
 
 mod args;
 pub mod calls;
