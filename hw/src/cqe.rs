@@ -7,7 +7,7 @@
 use bitfield_struct::bitfield;
 
 use crate::be::Be32;
-use crate::mini_cqe::Mini;
+use crate::mini_cqe::{Mini, MiniFormat};
 use crate::prm::{Bits, bitfield_conversions};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
@@ -213,6 +213,12 @@ impl<'a> CqeRef<'a> {
     #[inline]
     pub const fn words(self) -> &'a [AtomicU32; 16] {
         self.words
+    }
+
+    /// What the session's minis have, if it is a receive's; `None` of others and of full entries.
+    #[inline]
+    pub fn mini_format(self) -> Option<MiniFormat> {
+        self.mini.and_then(Mini::format)
     }
 
     /// Whether the entry came out of a compressed session.

@@ -104,6 +104,12 @@ impl Mini {
         Self { key: dword(at), byte_cnt: dword(at + 1), counter, format }
     }
 
+    /// What it has; `None` if it is a requester's.
+    #[inline]
+    pub(crate) const fn format(self) -> Option<MiniFormat> {
+        self.format
+    }
+
     /// The hash, where the mini has one.
     #[inline]
     pub(crate) fn rss_hash(self) -> Option<u32> {

@@ -4,7 +4,7 @@ use core::mem::offset_of;
 
 use mlx5_hw::be::Be32;
 use mlx5_hw::cqe::{Cqe64Layout, CqeOpcode, CqeRef};
-use mlx5_hw::ring::Alike;
+use mlx5_hw::ring::{Alike, Titled};
 use mlx5_hw::simd::{Recipe, Record};
 
 use super::completion::{receive_flags, send_opcode};
@@ -20,6 +20,8 @@ pub(super) struct Likeness {
     last: (u8, Be32),
     /// What the last two had in common, if nothing was remarkable about them.
     pub(super) pattern: Option<Alike<'static>>,
+    /// What the last title of a session had, if records of its completions are alike.
+    pub(super) titled: Option<Titled<Wc>>,
 }
 
 impl Likeness {

@@ -10,17 +10,22 @@ use mlx5_hw::simd::Cpu;
 use super::alike::Likeness;
 use super::completion::{Current, send_opcode};
 use super::rows::{Pass, Reader, Row};
-use super::{PollError, Shared, SigErr, Wc, WcStatus, purge};
+use super::{PollError, Shared, SigErr, Wc, WcStatus, purge, sessions};
 use crate::keys::Keys;
 use crate::qp::QpWork;
 
 /// Where a completion is delivered to. A trait and no closure, as it must be inlined: then the entry's fields go from the
 /// ring to their place, while an entry that is moved as a whole costs more than reading it.
 pub(super) trait Place<'m> {
+    /// What is remembered of sessions serves this place.
+    const OF_RECORDS: bool = false;
+
     fn put(&mut self, current: Current<'m>);
 }
 
 impl Place<'_> for Wc {
+    const OF_RECORDS: bool = true;
+
     #[inline(always)]
     fn put(&mut self, current: Current<'_>) {
         *self = current.wc();
@@ -129,12 +134,12 @@ fn unexpected_format(cqe: CqeRef<'_>) -> Taken {
 
 /// Finds the request that an entry ends. Every number in the entry is looked up, masked or checked.
 #[inline(always)]
-fn take<'m, F: CqeFormat>(
+fn take<'m, F: CqeFormat, P: Place<'m>>(
     cqe: CqeRef<'m>,
     pass: &mut Pass<'_, QpWork>,
     known: &Known<'_>,
     likeness: &mut Likeness,
-    place: &mut impl Place<'m>,
+    place: &mut P,
 ) -> Taken {
     let user_index = cqe.dword::<{ Cqe64Layout::SRQN_UIDX.dword() }>();
     let receive = cqe.opcode() != CqeOpcode::REQ;
@@ -144,10 +149,13 @@ fn take<'m, F: CqeFormat>(
         && (receive || send_opcode(cqe).is_some())
     {
         let Some(wr_id) = end_request(queue, receive, cqe.wqe_counter()) else { return unknown_queue(cqe) };
+        let current = Current { cqe, wr_id, status: WcStatus::SUCCESS };
         if !cqe.is_compressed() {
             likeness.see(cqe, user_index);
+        } else if P::OF_RECORDS {
+            sessions::see(&mut likeness.titled, &current);
         }
-        place.put(Current { cqe, wr_id, status: WcStatus::SUCCESS });
+        place.put(current);
         return Taken::Delivered;
     }
     take_unusual::<F>(cqe, pass, known, place)
@@ -200,8 +208,8 @@ fn take_unusual<'m, F: CqeFormat>(
 }
 
 /// What does not change while a CQ is polled.
-struct Known<'a> {
-    cqn: u32,
+pub(super) struct Known<'a> {
+    pub(super) cqn: u32,
     keys: &'a Keys,
 }
 
@@ -209,21 +217,21 @@ struct Known<'a> {
 ///
 /// The fields are dropped in their order: first the consumer, which gives the entries back, then the [`Ending`].
 pub(super) struct Batch<'a, F: CqeFormat> {
-    entries: Consumer<'a, F>,
+    pub(super) entries: Consumer<'a, F>,
     /// Number of ring slots: the most that one batch takes.
     slots: u32,
     /// Index behind the last entry that may be marked.
     marked: u32,
     /// As in [`Slots`]: this batch ends before the entry that says so.
     resizing: Option<u32>,
-    likeness: &'a mut Likeness,
-    known: Known<'a>,
-    ending: Ending<'a>,
+    pub(super) likeness: &'a mut Likeness,
+    pub(super) known: Known<'a>,
+    pub(super) ending: Ending<'a>,
 }
 
 /// What remains to be done when the entries of a batch were given back.
-struct Ending<'a> {
-    pass: Pass<'a, QpWork>,
+pub(super) struct Ending<'a> {
+    pub(super) pass: Pass<'a, QpWork>,
 }
 
 impl<'a, F: CqeFormat> Batch<'a, F> {
@@ -256,7 +264,7 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
             if purge::looks_marked(cqe) && self.was_there_at_the_reset() {
                 continue;
             }
-            match take::<F>(cqe, &mut self.ending.pass, &self.known, self.likeness, place) {
+            match take::<F, _>(cqe, &mut self.ending.pass, &self.known, self.likeness, place) {
                 Taken::Delivered => return Ok(true),
                 Taken::Bad(error) => return Err(error),
                 Taken::Last if self.goes_on_elsewhere() => {
@@ -365,12 +373,15 @@ fn fill_each<F: CqeFormat>(
     wcs: &mut [Wc],
 ) -> (usize, Option<Ended>) {
     let Some(mut batch) = Batch::begin(ring, slots, shared, memory, None) else { return (0, None) };
-    for (filled, wc) in wcs.iter_mut().enumerate() {
+    let mut filled = 0;
+    while let Some(rest) = wcs.get_mut(filled..) {
+        filled += batch.take_titled(slots.cpu, rest);
+        let Some(wc) = wcs.get_mut(filled) else { break };
         match batch.next(wc) {
             Ok(true) if size_of::<F::Kept>() == 0 && batch.likeness.pattern.is_some() => {
                 return (filled + 1, Some(Ended::Alike));
             }
-            Ok(true) => {}
+            Ok(true) => filled += 1,
             Ok(false) => return (filled, None),
             Err(error) => return (filled, Some(Ended::Bad(error))),
         }

@@ -17,6 +17,7 @@ mod purge;
 mod raw;
 mod resize;
 mod rows;
+mod sessions;
 mod tag_matching;
 mod wc;
 

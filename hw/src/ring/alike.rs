@@ -67,6 +67,11 @@ impl<'q> InOrder<'q> {
     pub const fn place(&self) -> u16 {
         self.place
     }
+
+    /// Which bits of a counter are the place.
+    pub const fn mask(&self) -> u16 {
+        self.mask
+    }
 }
 
 impl<F: CqeFormat> Ring<F> {

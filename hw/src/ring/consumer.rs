@@ -22,12 +22,12 @@ pub struct Consumer<'m, F: Format> {
     /// What is known of sessions.
     pub(super) sessions: <F::Kept as Kept>::Batch<'m>,
     /// At least `mask + 1` slots long.
-    mem: &'m [AtomicU32],
+    pub(super) mem: &'m [AtomicU32],
     pub(super) ci: u32,
     pub(super) start: u32,
     pub(super) end: u32,
     log_size: u32,
-    mask: u32,
+    pub(super) mask: u32,
     record: Option<CqDbRec<'m>>,
 }
 

@@ -2,10 +2,10 @@
 
 use core::fmt::Debug;
 
-use super::{Alike, Consumer, Ring, RingError};
+use super::{Alike, Consumer, InOrder, Ring, RingError, Titled};
 use crate::be::Be32;
 use crate::cqe::CqeRef;
-use crate::simd::{self, Cpu, Kind, Stretch};
+use crate::simd::{self, Cpu, Kind, Record, Stretch};
 use crate::sync::AtomicU32;
 
 pub(super) mod sealed {
@@ -83,6 +83,13 @@ pub trait CqeFormat: Format {
     #[doc(hidden)]
     #[inline(always)]
     unsafe fn take_stretch<K: Kind>(_: Cpu, _: &Alike<'_>, _: Stretch) -> usize {
+        0
+    }
+
+    /// What [`Consumer::take_titled`] does. Nothing, where there are no sessions.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn take_titled<R: Record>(_: &mut Consumer<'_, Self>, _: Cpu, _: &Titled<R>, _: InOrder<'_>, _: &mut [R]) -> usize {
         0
     }
 

@@ -38,6 +38,12 @@ const fn is_title(opcode: CqeOpcode) -> bool {
     opcode.0 <= CqeOpcode::RESP_SEND_INV.0
 }
 
+#[inline(always)]
+const fn without_format(op_own: OpOwn) -> OpOwn {
+    const FORMAT: u8 = OpOwn::new().with_format(CqeDataFormat::COMPRESSED).into_bits();
+    OpOwn::from_bits(op_own.into_bits() & !FORMAT)
+}
+
 /// The basic layout (PRM `cqc.cqe_comp_layout` 0).
 #[derive(Debug)]
 pub enum BasicLayout {}
@@ -81,7 +87,7 @@ impl Layout for BasicLayout {
         if !is_title(cqe.opcode()) || count < 2 || count > batch.sessions.max_num || count > room {
             return false;
         }
-        let op_own = cqe.op_own().with_format(CqeDataFormat::NO_INLINE_DATA);
+        let op_own = without_format(cqe.op_own());
         batch.sessions.open = Open { op_own, titled: true, since: 0, at: 0, count };
         batch.sessions.title = cqe.words();
         batch.sessions.minis = batch.descriptor(behind);
@@ -91,10 +97,8 @@ impl Layout for BasicLayout {
 
     #[inline]
     fn stamp<F: PlainFormat>(batch: &Consumer<'_, Compressed<F, Self>>) {
-        let Some(mut ci) = batch.sessions.first else { return };
-        while ci != batch.ci {
-            batch.stamp(ci);
-            ci = ci.wrapping_add(1);
+        if let Some(first) = batch.sessions.first {
+            batch.stamp_all(first);
         }
     }
 }
@@ -140,7 +144,7 @@ impl Layout for EnhancedLayout {
         if is_title(cqe.opcode()) {
             session.title = cqe.words();
             session.open.titled = true;
-            session.open.op_own = cqe.op_own().with_format(CqeDataFormat::NO_INLINE_DATA);
+            session.open.op_own = without_format(cqe.op_own());
             session.open.since = 1;
         }
     }

@@ -104,12 +104,14 @@ mod formats;
 mod layouts;
 mod resize;
 mod sessions;
+mod titled;
 
 pub use alike::{Alike, InOrder, Names};
 pub use consumer::Consumer;
 pub use formats::{Cqe64, Cqe128, CqeFormat, Eqe64, Format, PlainFormat};
 pub use resize::is_from;
 pub use sessions::Compressed;
+pub use titled::Titled;
 
 use layouts::{BasicLayout, EnhancedLayout};
 

@@ -6,10 +6,11 @@
 
 use super::formats::sealed::{Kept, Sealed};
 use super::layouts::Layout;
-use super::{Consumer, CqeFormat, Format, PlainFormat, Ring, RingError};
+use super::{Consumer, CqeFormat, Format, InOrder, PlainFormat, Ring, RingError, Titled};
 use crate::be::Be32;
 use crate::cqe::{CqeDataFormat, CqeOpcode, CqeRef, OpOwn};
 use crate::mini_cqe::{Mini, MiniFormat};
+use crate::simd::{Cpu, Record};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use core::marker::PhantomData;
 
@@ -70,6 +71,17 @@ impl<F: PlainFormat, L: Layout> CqeFormat for Compressed<F, L> {
         Some(cqe)
     }
 
+    #[inline(always)]
+    fn take_titled<R: Record>(
+        batch: &mut Consumer<'_, Self>,
+        cpu: Cpu,
+        titled: &Titled<R>,
+        queue: InOrder<'_>,
+        to: &mut [R],
+    ) -> usize {
+        batch.take_sessions(cpu, titled, queue, to)
+    }
+
     /// Minis lie in slots of later completions: each slot is overwritten only after what the session still needs was
     /// copied.
     fn expand(ring: &mut Ring<Self>, mem: &[AtomicU32]) -> Result<(), RingError> {
@@ -105,8 +117,9 @@ impl Default for Sessions {
     }
 }
 
-/// Copies of what lies in slots that were given back.
+/// Copies of what lies in slots that were given back, aligned as these are.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Copied {
     title: Words,
     minis: Words,
@@ -218,6 +231,17 @@ impl<'m, F: PlainFormat, L: Layout> Consumer<'m, Compressed<F, L>> {
         for (word, value) in self.descriptor(ci).iter().zip(entry) {
             word.store(value.to_raw(), Relaxed);
         }
+    }
+
+    /// [Stamps](Self::stamp) the slots from index `first` on.
+    #[inline]
+    pub(super) fn stamp_all(&self, first: u32) {
+        let count = self.ci.wrapping_sub(first) as usize;
+        let slots = self.mem.chunks_exact(F::SIZE / 4).take(self.mask as usize + 1);
+        let to_the_end = slots.clone().skip((first & self.mask) as usize);
+        let behind_the_end = slots.take(count.saturating_sub(to_the_end.len()));
+        let tails = to_the_end.take(count).chain(behind_the_end).filter_map(|slot| slot.last());
+        tails.for_each(|tail| tail.store(Be32::new(L::VACANT).to_raw(), Relaxed));
     }
 
     /// Stamps the slot of index `ci`: no lap takes it for an entry.

@@ -4,10 +4,12 @@
 //! can look tells it by a [`Cpu`].
 
 mod recipe;
+mod session;
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 mod x86;
 
 pub use recipe::{RECORD, Recipe, Record};
+pub(crate) use session::{take_minis, write_record};
 
 use crate::ring::Alike;
 
