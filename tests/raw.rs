@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use mlx5::dv::{CqeCompLayout, CqeCompResFormat};
 use mlx5::raw::{RawCqAttr, RawQp, RawQpAttr, RawSrq};
-use mlx5::{Cpu, Cq, Error, Failure, ModerateCq, ModifyCqAttr, PollError, Wc, WcFlags, WcStatus};
+use mlx5::{Cpu, Cq, Error, Failure, ModerateCq, ModifyCqAttr, PollAttr, PollError, Wc, WcFlags, WcStatus};
+use mlx5_hw::ring::{Basic, Cqe64, Cqe128};
 
 /// Four entries of 64 bytes and a doorbell record, as a device would have them.
 #[repr(align(64))]
@@ -128,6 +129,71 @@ fn completions_have_the_ids_of_their_places() {
         qp.announce_sends(u32::from(*opcode == REQ));
     }
     assert_eq!(ids(&mut cq), []);
+}
+
+#[test]
+fn a_cq_is_polled_as_a_ring_of_the_format_that_it_has() {
+    let memory = Memory::vacant();
+    let mut cq = memory.cq();
+    let attr = RawQpAttr { user_index: 5, recv_wr_ids: &[10, 11, 12, 13], ..Default::default() };
+    let _qp = RawQp::attach(&cq, &attr).unwrap();
+    assert!(cq.as_ring::<Cqe128>().is_none() && cq.as_ring::<Basic<Cqe64>>().is_none());
+    let mut ring = cq.as_ring::<Cqe64>().unwrap();
+    assert_eq!(ring.start_poll(&PollAttr { comp_mask: 1 }).err(), Some(PollError::InvalidAttr));
+    assert_eq!(ring.start_poll(&PollAttr::default()).err(), Some(PollError::Empty));
+    (0..3).for_each(|n| memory.write(n, RESP_SEND, 5, n as u8));
+    let mut poller = ring.start_poll(&PollAttr::default()).unwrap();
+    assert_eq!(poller.completion().wr_id(), 10);
+    assert_eq!(
+        [11, 12].map(|_| poller.next().map(|c| (c.wr_id(), c.byte_len()))),
+        [Ok((11, Some(9))), Ok((12, Some(9)))]
+    );
+    assert_eq!(poller.next().err(), Some(PollError::Empty));
+    assert_eq!(poller.completion().wr_id(), 12);
+    assert_eq!(memory.record(), [0xa5; 8], "nothing is given back yet");
+    drop(poller);
+    assert_eq!(memory.record(), [0, 0, 0, 3, 0xa5, 0xa5, 0xa5, 0xa5]);
+}
+
+/// Whoever posts a receive for each that ends need not wait for the batch.
+#[test]
+fn the_place_of_a_completion_is_free_before_its_batch_ends() {
+    let memory = Memory::vacant();
+    let mut cq = memory.cq();
+    let attr = RawQpAttr { user_index: 5, recv_wr_ids: &[10, 11, 12, 13], ..Default::default() };
+    let qp = RawQp::attach(&cq, &attr).unwrap();
+    for lap in 0..4 {
+        (0..4).for_each(|n| memory.write(4 * lap + n, RESP_SEND, 5, (4 * lap + n) as u8));
+        let mut poller = cq.start_poll(&PollAttr::default()).unwrap();
+        let mut ids = vec![poller.completion().wr_id()];
+        qp.announce_receives(1);
+        while let Ok(completion) = poller.next() {
+            ids.push(completion.wr_id());
+            qp.announce_receives(1);
+        }
+        assert_eq!(ids, [10, 11, 12, 13], "lap {lap}");
+    }
+}
+
+#[test]
+fn completions_of_a_queue_that_goes_during_a_batch_are_left_out() {
+    let memory = Memory::vacant();
+    let mut cq = memory.cq();
+    let attr = RawQpAttr { user_index: 5, recv_wr_ids: &[10, 11, 12, 13], ..Default::default() };
+    let qp = RawQp::attach(&cq, &attr).unwrap();
+    let _other = RawQp::attach(&cq, &RawQpAttr { user_index: 6, recv_wr_ids: &[20], ..attr }).unwrap();
+    (0..3).for_each(|n| memory.write(n, RESP_SEND, 5, n as u8));
+    let mut poller = cq.start_poll(&PollAttr::default()).unwrap();
+    assert_eq!([11, 12].map(|_| poller.next().map(|c| c.wr_id())), [Ok(11), Ok(12)]);
+    drop(poller);
+    (3..6).for_each(|n| memory.write(n, RESP_SEND, 5, n as u8));
+    memory.write(6, RESP_SEND, 6, 0);
+    qp.announce_receives(4);
+    let mut poller = cq.start_poll(&PollAttr::default()).unwrap();
+    assert_eq!(poller.next().map(|c| c.wr_id()), Ok(10));
+    drop(qp);
+    assert_eq!(poller.next().map(|c| c.wr_id()), Ok(20));
+    assert_eq!(poller.completion().qp_num(), Some(0));
 }
 
 #[test]

@@ -178,7 +178,7 @@ impl<'a> CqeRef<'a> {
 
     /// The entry whose last byte was read as `op_own`, with the half before its descriptor if it has one.
     #[inline]
-    pub(crate) const fn of_slot(words: &'a [AtomicU32; 16], front: Option<&'a [AtomicU32; 16]>, op_own: OpOwn) -> Self {
+    pub const fn of_slot(words: &'a [AtomicU32; 16], front: Option<&'a [AtomicU32; 16]>, op_own: OpOwn) -> Self {
         Self { words, front, op_own, mini: None }
     }
 

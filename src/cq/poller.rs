@@ -1,59 +1,22 @@
 //! Polling as the verbs name it: `start_poll`, `next_poll`, `end_poll` and `poll_cq`.
 
 use core::fmt;
+use core::sync::atomic::AtomicU32;
 
-use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced};
+use mlx5_hw::cqe::CqeRef;
 
-use super::batch::{self, Batch, Memory, Place, Slots};
-use super::completion::{Completion, Current};
-use super::{AnyRing, Cq, PollError, Shared, Wc, each_ring};
-use crate::clock::Lines;
+use super::batch::{self, Memory, Slots};
+use super::completion::{Completion, Current, Told};
+use super::entries::{AnyBatch, AnyEntries, Entries};
+use super::run::{Run, Step};
+use super::{AnyRing, Cq, PollError, Wc, WcStatus, each_ring};
 use crate::events::CqNotice;
-use crate::flags::WcFlags;
 
 /// How to poll (`struct ibv_poll_cq_attr`; `ibv_create_cq_ex(3)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollAttr {
     /// Must be 0: no extension is defined.
     pub comp_mask: u32,
-}
-
-/// A batch, by the format of the ring's entries.
-enum AnyBatch<'a> {
-    B64(Batch<'a, Cqe64>),
-    B128(Batch<'a, Cqe128>),
-    Basic64(Batch<'a, Basic<Cqe64>>),
-    Basic128(Batch<'a, Basic<Cqe128>>),
-    Enhanced64(Batch<'a, Enhanced<Cqe64>>),
-    Enhanced128(Batch<'a, Enhanced<Cqe128>>),
-}
-
-impl<'a> AnyBatch<'a> {
-    #[inline(always)]
-    fn begin(ring: &'a mut AnyRing, slots: Slots<'a>, shared: &'a Shared, memory: Memory<'a>) -> Option<Self> {
-        let record = if shared.ignore_overrun { None } else { Some(shared.dbrec()?) };
-        match ring {
-            AnyRing::B64(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::B64),
-            AnyRing::B128(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::B128),
-            AnyRing::Basic64(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::Basic64),
-            AnyRing::Basic128(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::Basic128),
-            AnyRing::Enhanced64(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::Enhanced64),
-            AnyRing::Enhanced128(ring) => Batch::begin(ring, slots, shared, memory, record).map(Self::Enhanced128),
-        }
-    }
-
-    #[inline(always)]
-    fn next(&mut self, place: &mut impl Place<'a>, notice: &CqNotice) -> Result<(), PollError> {
-        let is_there = match self {
-            Self::B64(b) => b.next(place),
-            Self::B128(b) => b.next(place),
-            Self::Basic64(b) => b.next(place),
-            Self::Basic128(b) => b.next(place),
-            Self::Enhanced64(b) => b.next(place),
-            Self::Enhanced128(b) => b.next(place),
-        };
-        if is_there? { Ok(()) } else { Err(PollError::nothing(notice)) }
-    }
 }
 
 impl Cq {
@@ -67,26 +30,7 @@ impl Cq {
     /// come; [`ClockBusy`](PollError::ClockBusy) (EBUSY) before anything is touched, when the time of day is wanted and cannot be
     /// told just now; the others for a bad entry, once.
     pub fn start_poll(&mut self, attr: &PollAttr) -> Result<Poller<'_>, PollError> {
-        if attr.comp_mask != 0 {
-            return Err(PollError::InvalidAttr);
-        }
-        if let Some(error) = self.pending.take() {
-            return Err(error);
-        }
-        let resizing = if self.next.is_some() { self.still_resizing() } else { None };
-        let asked = self.wc_flags;
-        // Before an entry is taken, which would be lost with the error.
-        let lines =
-            if self.by_clock { Some(self.shared.dev.clock().lines().map_err(|_| PollError::ClockBusy)?) } else { None };
-        let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing, cpu: self.cpu };
-        let memory = Memory { reader: &mut self.reader, likeness: &mut self.likeness };
-        let batch = AnyBatch::begin(&mut self.ring, slots, &self.shared, memory);
-        let notice = &*self.shared.notice;
-        let mut batch = batch.ok_or_else(|| PollError::nothing(notice))?;
-        let mut current = None;
-        batch.next(&mut current, notice)?;
-        let current = current.ok_or(PollError::Empty)?;
-        Ok(Poller { batch, current, asked, notice, lines })
+        Poller::start(self, attr)
     }
 
     /// Polls up to `wcs.len()` completions (`ibv_poll_cq(3)`) and says how many it wrote, from the front; 0 when none is there.
@@ -271,20 +215,49 @@ impl Cq {
 /// What was taken is given back to the device when it is dropped, by one store for the whole batch. A poller that is
 /// forgotten ([`core::mem::forget`]) gives nothing back: its completions come again. Poll them before posting more: an entry
 /// names a place in the queue, so one that comes again after its place was used again ends the request that is there now.
-pub struct Poller<'a> {
-    batch: AnyBatch<'a>,
-    current: Current<'a>,
-    asked: WcFlags,
+///
+/// `F` is how entries are read: those of any ring ([`Cq::start_poll`]), or of one format ([`RingCq::start_poll`](super::RingCq)).
+pub struct Poller<'a, F: Entries = AnyEntries> {
+    batch: F::Batch<'a>,
+    /// What can be taken without a look at the batch.
+    run: Option<Run<'a>>,
+    /// The current completion: entry, name, and all else.
+    words: &'a [AtomicU32; 16],
+    wr_id: u64,
+    told: Told<'a>,
     notice: &'a CqNotice,
-    /// What makes time stamps wall-clock time, as of the start.
-    lines: Option<Lines>,
 }
 
-impl Poller<'_> {
+impl<'a, F: Entries> Poller<'a, F> {
+    /// What [`Cq::start_poll`] does.
+    #[inline(always)]
+    pub(super) fn start(cq: &'a mut Cq, attr: &PollAttr) -> Result<Self, PollError> {
+        if attr.comp_mask != 0 {
+            return Err(PollError::InvalidAttr);
+        }
+        if let Some(error) = cq.pending.take() {
+            return Err(error);
+        }
+        let resizing = if cq.next.is_some() { cq.still_resizing() } else { None };
+        // Before an entry is taken, which would be lost with the error.
+        let lines =
+            if cq.by_clock { Some(cq.shared.dev.clock().lines().map_err(|_| PollError::ClockBusy)?) } else { None };
+        let slots = Slots { mem: cq.mem.words(), marked: cq.marked, resizing, cpu: cq.cpu };
+        let memory = Memory { reader: &mut cq.reader, likeness: &mut cq.likeness };
+        let notice = &*cq.shared.notice;
+        let record = if cq.shared.ignore_overrun { None } else { cq.shared.dbrec() };
+        let batch = F::begin(&mut cq.ring, slots, &cq.shared, memory, record);
+        let mut batch = batch.ok_or_else(|| PollError::nothing(notice))?;
+        let mut told = Told::new(cq.wc_flags, lines);
+        let mut run = None;
+        let (words, wr_id) = go_on(&mut batch, &mut run, &mut told, notice)?;
+        Ok(Poller { batch, run, words, wr_id, told, notice })
+    }
+
     /// The current completion: the first one, or the one that [`next`](Self::next) gave last.
-    #[inline]
+    #[inline(always)]
     pub fn completion(&self) -> Completion<'_> {
-        Completion::new(self.current, self.asked, self.lines.as_ref())
+        Completion::new(self.words, self.wr_id, &self.told)
     }
 
     /// Moves to the next completion (`ibv_next_poll`).
@@ -294,14 +267,53 @@ impl Poller<'_> {
     /// will come; the others for a bad entry, which is then
     /// behind: the next call goes on. The current completion stays what it was.
     #[expect(clippy::should_implement_trait, reason = "a completion is lent, so two can't be held: not an iterator")]
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self) -> Result<Completion<'_>, PollError> {
-        self.batch.next(&mut self.current, self.notice)?;
+        let alike = self.run.as_mut().and_then(|run| run.step(self.batch.between()));
+        (self.words, self.wr_id) = match alike {
+            Some(step) => step,
+            None => go_on(&mut self.batch, &mut self.run, &mut self.told, self.notice)?,
+        };
         Ok(self.completion())
     }
 }
 
-impl fmt::Debug for Poller<'_> {
+/// Takes the next completion when the run is over, and starts another run if it may.
+#[inline(never)]
+fn go_on<'a, B: AnyBatch<'a>>(
+    batch: &mut B,
+    run: &mut Option<Run<'a>>,
+    told: &mut Told<'a>,
+    notice: &CqNotice,
+) -> Result<Step<'a>, PollError> {
+    if let Some(run) = run.take() {
+        batch.end_run(&run);
+    }
+    if let Some(mut next) = batch.run()
+        && let Some((words, wr_id)) = next.step(batch.between())
+    {
+        let cqe = CqeRef::new(words);
+        told.of_all_like(Current { cqe, wr_id, status: WcStatus::SUCCESS });
+        *run = Some(next);
+        return Ok((words, wr_id));
+    }
+    let mut current = None;
+    batch.next(&mut current)?;
+    let current = current.ok_or_else(|| PollError::nothing(notice))?;
+    told.of_one(current);
+    Ok((current.cqe.words(), current.wr_id))
+}
+
+impl<F: Entries> Drop for Poller<'_, F> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take() {
+            self.batch.end_run(&run);
+        }
+    }
+}
+
+impl<F: Entries> fmt::Debug for Poller<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Poller").field("completion", &self.completion()).finish_non_exhaustive()
     }

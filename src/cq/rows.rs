@@ -247,6 +247,19 @@ impl<T> Reader<T> {
     }
 }
 
+/// Says whether any queue has gone since it was made.
+pub(crate) struct Watch<'r> {
+    retirements: &'r AtomicU64,
+    at: u64,
+}
+
+impl Watch<'_> {
+    #[inline(always)]
+    pub(crate) fn all_are_there(&self) -> bool {
+        self.retirements.load(Ordering::Acquire) == self.at
+    }
+}
+
 /// One pass of the reader. A pass that is not [settled](Self::settle) in the end changes nothing.
 pub(crate) struct Pass<'r, T> {
     rows: &'r Rows<T>,
@@ -255,7 +268,21 @@ pub(crate) struct Pass<'r, T> {
     empty: Option<u64>,
 }
 
-impl<T> Pass<'_, T> {
+impl<'r, T> Pass<'r, T> {
+    /// Finds a queue with this index that is there, for longer than until the next one is looked for; and a [`Watch`] that says
+    /// how long it stays so.
+    ///
+    /// # Safety
+    /// It is not used any more when the pass is [settled](Self::settle).
+    pub(crate) unsafe fn lend(&mut self, index: u32) -> Option<(&'r T, Watch<'r>)> {
+        let Row::Live(value) = self.find(index) else { return None };
+        let value: *const T = value;
+        let watch = Watch { retirements: &self.rows.retirements, at: self.last.at };
+        // SAFETY: the row was live, so the value is dropped only after this pass or a later one was settled (`look_up`): the first
+        // is the caller's promise, the second needs that the reader is borrowed anew, which `'r` rules out.
+        Some((unsafe { &*value }, watch))
+    }
+
     /// Finds the queue with this index.
     #[inline(always)]
     pub(crate) fn find(&mut self, index: u32) -> Row<'_, T> {

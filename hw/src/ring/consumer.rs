@@ -53,6 +53,23 @@ impl<'m, F: Format> Consumer<'m, F> {
         self.ci.wrapping_sub(self.start)
     }
 
+    /// Number of the lap, of which the lowest bit is the owner bit of entries that are there, and the blocks of 64 bytes from the next
+    /// slot on, as far as the batch goes on in this lap. The last of each slot is its descriptor.
+    #[inline(always)]
+    pub fn ahead(&self) -> (u32, &'m [[AtomicU32; 16]]) {
+        let blocks = F::SIZE / 64;
+        let slot = self.ci & self.mask;
+        let count = (self.mask + 1 - slot).min(self.end.wrapping_sub(self.ci)) as usize;
+        let behind = self.mem.as_chunks().0.get(slot as usize * blocks..).unwrap_or_default();
+        (self.lap(self.ci), behind.get(..count * blocks).unwrap_or_default())
+    }
+
+    /// The next `count` slots are consumed, of which the caller has read the entries [`ahead`](Self::ahead) on its own.
+    #[inline(always)]
+    pub fn skip(&mut self, count: u32) {
+        self.ci = self.ci.wrapping_add(count.min(self.end.wrapping_sub(self.ci)));
+    }
+
     /// The entry that was taken last, which is whole and not of a session, comes again. To end a batch before it.
     #[inline]
     pub fn put_back(&mut self) {
