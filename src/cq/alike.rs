@@ -3,51 +3,95 @@
 use core::mem::offset_of;
 
 use mlx5_hw::be::Be32;
-use mlx5_hw::cqe::{Cqe64Layout, CqeOpcode, CqeRef};
-use mlx5_hw::ring::{Alike, Titled};
-use mlx5_hw::simd::{Recipe, Record};
+use mlx5_hw::cqe::{Cqe64Layout, CqeOpcode, CqeRef, OpOwn};
+use mlx5_hw::ring::{Alike, CqeFormat, Order, Titled};
+use mlx5_hw::simd::{Cpu, Recipe, Record};
 
 use super::completion::{receive_flags, send_opcode};
+use super::rows::{Found, Kept};
 use super::{Wc, WcOpcode};
+use crate::qp::{Outstanding, QpWork};
+use crate::srq::SrqWork;
 
 // SAFETY: `repr(C)`, 48 bytes, and all of them are integers or padding.
 unsafe impl Record for Wc {}
 
 /// What is remembered of the entries that were taken last.
-#[derive(Default)]
 pub(super) struct Likeness {
+    /// What may be used to read entries many at a time.
+    pub(super) cpu: Cpu,
     /// Of the last one: its last byte but for the owner bit, and its user index.
     last: (u8, Be32),
     /// What the last two had in common, if nothing was remarkable about them.
-    pub(super) pattern: Option<Alike<'static>>,
+    pub(super) pattern: Option<Pattern>,
     /// What the last title of a session had, if records of its completions are alike.
     pub(super) titled: Option<Titled<Wc>>,
 }
 
+/// What entries have in common: queue and kind. There is none while an error waits to be told, or the ring to be exchanged.
+pub(super) struct Pattern {
+    pub(super) alike: Alike<'static>,
+    pub(super) requests: Requests,
+}
+
+/// Whose requests they end.
+pub(super) enum Requests {
+    InOrder(Kept<Outstanding>),
+    Shared(Kept<SrqWork>),
+}
+
 impl Likeness {
-    /// Looks at an ordinary entry that was delivered.
+    pub(super) fn new(cpu: Cpu) -> Self {
+        Self { cpu, last: (0, Be32::ZERO), pattern: None, titled: None }
+    }
+
+    /// Looks at an ordinary entry of a queue that was delivered.
     #[inline(always)]
-    pub(super) fn see(&mut self, cqe: CqeRef<'_>, user_index: Be32) {
-        let this = (cqe.op_own().with_owner(false).into_bits(), user_index);
+    pub(super) fn see<F: CqeFormat>(&mut self, cqe: CqeRef<'_>, user_index: Be32, found: Found<'_, QpWork>) {
+        let this = (cqe.op_own().into_bits() & !OWNER, user_index);
         if self.last != this {
             self.last = this;
             self.pattern = None;
         } else if self.pattern.is_none() {
-            self.pattern = pattern(cqe);
+            self.pattern = pattern::<F>(self.cpu, cqe, found);
         }
     }
 }
 
+impl Likeness {
+    /// Whether the last entries were alike, and more like them can be taken many at a time.
+    #[inline(always)]
+    pub(super) fn helps(&self) -> bool {
+        self.pattern.as_ref().is_some_and(|pattern| pattern.alike.are_taken())
+    }
+
+    /// What comes next needs a closer look.
+    pub(super) fn forget(&mut self) {
+        (self.last, self.pattern) = ((0xff, Be32::ZERO), None);
+    }
+}
+
+const OWNER: u8 = OpOwn::new().with_owner(true).into_bits();
+
 /// What ordinary entries like this one have in common, if records of them are made by moving bytes.
 #[cold]
 #[inline(never)]
-fn pattern(cqe: CqeRef<'_>) -> Option<Alike<'static>> {
-    let (recipe, headers, flags) = match cqe.opcode() {
-        CqeOpcode::REQ => (send_recipe(send_opcode(cqe)?)?, 0, 0),
-        opcode => (receive_recipe(opcode)?, headers(cqe), receive_flags(cqe).bits()),
+fn pattern<F: CqeFormat>(cpu: Cpu, cqe: CqeRef<'_>, found: Found<'_, QpWork>) -> Option<Pattern> {
+    let receive = cqe.opcode() != CqeOpcode::REQ;
+    let shared = if receive { found.keep(|queue| queue.srq.as_deref()) } else { None };
+    let (order, recipe, headers, flags) = match cqe.opcode() {
+        CqeOpcode::REQ => (Order::Sends, send_recipe(send_opcode(cqe)?)?, 0, 0),
+        opcode => {
+            let order = if shared.is_some() { Order::Shared } else { Order::Receives };
+            (order, receive_recipe(opcode)?, headers(cqe), receive_flags(cqe).bits())
+        }
     };
-    let (user_index, request) = (cqe.dword::<8>(), cqe.dword::<14>());
-    Some(Alike { op_own: cqe.op_own(), user_index, request, recipe, headers, flags })
+    let alike = Alike::new::<F>(cpu, order, cqe, recipe, headers, flags);
+    let requests = match shared {
+        Some(srq) => Requests::Shared(srq),
+        None => Requests::InOrder(found.keep(|queue| Some(queue.queue(receive)))?),
+    };
+    Some(Pattern { alike, requests })
 }
 
 /// The bits of an entry that say what `wc_flags` are, as recipes move them.

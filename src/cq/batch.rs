@@ -4,15 +4,15 @@ use core::sync::atomic::AtomicU32;
 
 use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef, INDEX_MASK};
 use mlx5_hw::dbrec::CqDbRec;
-use mlx5_hw::ring::{Consumer, CqeFormat, Names, Ring, is_from};
-use mlx5_hw::simd::Cpu;
+use mlx5_hw::ring::{Consumer, CqeFormat, InOrder, Ring, is_from};
 
-use super::alike::Likeness;
+use super::alike::{Likeness, Pattern, Requests};
 use super::completion::{Current, send_opcode};
 use super::rows::{Pass, Reader, Row};
 use super::{PollError, Shared, SigErr, Wc, WcStatus, purge, sessions};
 use crate::keys::Keys;
 use crate::qp::QpWork;
+use crate::srq::Chain;
 
 /// Where a completion is delivered to. A trait and no closure, as it must be inlined: then the entry's fields go from the
 /// ring to their place, while an entry that is moved as a whole costs more than reading it.
@@ -54,8 +54,6 @@ pub(super) struct Slots<'a> {
     pub(super) marked: u32,
     /// The device may go on in another ring: an entry that says so has this index or a later one.
     pub(super) resizing: Option<u32>,
-    /// What may be used to read them.
-    pub(super) cpu: Cpu,
 }
 
 /// What is remembered from batch to batch.
@@ -148,10 +146,10 @@ fn take<'m, F: CqeFormat, P: Place<'m>>(
         && queue.queue(receive).reported_by(known.cqn)
         && (receive || send_opcode(cqe).is_some())
     {
-        let Some(wr_id) = end_request(queue, receive, cqe.wqe_counter()) else { return unknown_queue(cqe) };
+        let Some(wr_id) = end_request(&queue, receive, cqe.wqe_counter()) else { return unknown_queue(cqe) };
         let current = Current { cqe, wr_id, status: WcStatus::SUCCESS };
         if !cqe.is_compressed() {
-            likeness.see(cqe, user_index);
+            likeness.see::<F>(cqe, user_index, queue);
         } else if P::OF_RECORDS {
             sessions::see(&mut likeness.titled, &current);
         }
@@ -202,7 +200,7 @@ fn take_unusual<'m, F: CqeFormat>(
             None => return unexpected_format(cqe),
         }
     };
-    let Some(wr_id) = end_request(queue, receive, cqe.wqe_counter()) else { return unknown_queue(cqe) };
+    let Some(wr_id) = end_request(&queue, receive, cqe.wqe_counter()) else { return unknown_queue(cqe) };
     place.put(Current { cqe, wr_id, status });
     Taken::Delivered
 }
@@ -239,7 +237,7 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
     #[inline(always)]
     pub(super) fn begin(
         ring: &'a mut Ring<F>,
-        Slots { mem, marked, resizing, .. }: Slots<'a>,
+        Slots { mem, marked, resizing }: Slots<'a>,
         shared: &'a Shared,
         Memory { reader, likeness }: Memory<'a>,
         record: Option<CqDbRec<'a>>,
@@ -295,36 +293,51 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
 pub(super) fn fill_alike<F: CqeFormat>(
     ring: &mut Ring<F>,
     mem: &[AtomicU32],
-    cpu: Cpu,
-    shared: &Shared,
-    Memory { reader, likeness }: Memory<'_>,
+    reader: &mut Reader<QpWork>,
+    likeness: &Likeness,
     wcs: &mut [Wc],
 ) -> usize {
-    let Some(alike) = &likeness.pattern else { return 0 };
-    let mut pass = reader.begin();
-    let Row::Live(queue) = pass.find(alike.user_index.get() & INDEX_MASK) else { return 0 };
-    let receive = alike.op_own.opcode() != CqeOpcode::REQ;
-    let work = queue.queue(receive);
-    if !work.reported_by(shared.cqn) {
-        return 0;
-    }
-    match &queue.srq {
-        Some(srq) if receive => {
-            let taken = ring.take_alike(mem, cpu, alike, Names::Shared, wcs).unwrap_or(0);
-            let names = wcs.iter_mut().take(taken).map(|wc| srq.complete_named(&mut wc.wr_id));
-            let ended = names.take_while(|ended| *ended).count();
-            // One that names no request is looked at on its own.
-            ring.put_back((taken - ended) as u32);
-            ended
-        }
-        _ => {
-            let names = work.next_in_order();
-            let names = if receive { Names::Receives(names) } else { Names::Sends(names) };
-            let taken = ring.take_alike(mem, cpu, alike, names, wcs).unwrap_or(0);
+    let Some(Pattern { alike, requests }) = &likeness.pattern else { return 0 };
+    match requests {
+        Requests::InOrder(work) => {
+            let Some(work) = reader.again(work) else { return 0 };
+            let taken = ring.take_alike(mem, alike, work.next_in_order(), wcs);
             work.advance(taken as u32);
             taken
         }
+        Requests::Shared(srq) => {
+            let Some(srq) = reader.again(srq) else { return 0 };
+            let taken = ring.take_alike(mem, alike, InOrder::NONE, wcs);
+            let (mut ended, mut chain) = (0, Chain::default());
+            for wc in wcs.iter_mut().take(taken) {
+                // The record has the place for its name. One that names no request is looked at on its own.
+                let Some(wr_id) = srq.end(wc.wr_id as u16, &mut chain) else { break };
+                wc.wr_id = wr_id;
+                ended += 1;
+            }
+            srq.give(chain);
+            ring.put_back((taken - ended) as u32);
+            ended
+        }
     }
+}
+
+/// Fills `wc` from the next entry, if that is like the ones before and its request the oldest of its queue; whether it did.
+#[inline(always)]
+pub(super) fn fill_one_alike<F: CqeFormat>(
+    ring: &mut Ring<F>,
+    mem: &[AtomicU32],
+    reader: &mut Reader<QpWork>,
+    likeness: &Likeness,
+    wc: &mut Wc,
+) -> bool {
+    let Some(Pattern { alike, requests: Requests::InOrder(work) }) = &likeness.pattern else { return false };
+    let Some(work) = reader.again(work) else { return false };
+    let taken = ring.take_one_alike(mem, alike, work.next_in_order(), wc);
+    if taken {
+        work.advance(1);
+    }
+    taken
 }
 
 /// Fills `wcs` from the front; how many, and the bad entry that ended it early. Afterwards the consumer index is to be published.
@@ -339,7 +352,7 @@ pub(super) fn fill<F: CqeFormat>(
     let mut filled = 0;
     loop {
         let Some(rest) = wcs.get_mut(filled..) else { return (filled, None) };
-        let taken = fill_alike(ring, slots.mem, slots.cpu, shared, Memory { reader, likeness }, rest);
+        let taken = fill_alike(ring, slots.mem, reader, likeness, rest);
         filled += taken;
         if filled == wcs.len() || ring.is_empty(slots.mem) && reader.is_settled() {
             return (filled, None);
@@ -375,10 +388,10 @@ fn fill_each<F: CqeFormat>(
     let Some(mut batch) = Batch::begin(ring, slots, shared, memory, None) else { return (0, None) };
     let mut filled = 0;
     while let Some(rest) = wcs.get_mut(filled..) {
-        filled += batch.take_titled(slots.cpu, rest);
+        filled += batch.take_titled(rest);
         let Some(wc) = wcs.get_mut(filled) else { break };
         match batch.next(wc) {
-            Ok(true) if size_of::<F::Kept>() == 0 && batch.likeness.pattern.is_some() => {
+            Ok(true) if size_of::<F::Kept>() == 0 && batch.likeness.helps() => {
                 return (filled + 1, Some(Ended::Alike));
             }
             Ok(true) => filled += 1,

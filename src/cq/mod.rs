@@ -33,7 +33,6 @@ use mlx5_hw::cmd::{DestroyCq, QueryCq};
 use mlx5_hw::cqc::Cqc;
 use mlx5_hw::dbrec::CqDbRec;
 use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced, Ring};
-use mlx5_hw::simd::Cpu;
 
 use alike::Likeness;
 pub use completion::Completion;
@@ -194,8 +193,6 @@ pub struct Cq {
     cqe_sz: u32,
     /// Wall-clock time is asked for, and the entries carry ticks.
     by_clock: bool,
-    /// What may be used to read entries.
-    cpu: Cpu,
     likeness: Likeness,
 }
 
@@ -319,13 +316,19 @@ impl Cq {
     /// Tells the device what was consumed. A batch does that itself when it ends, but not where overrun is ignored; commands
     /// that look at the consumer index need it then.
     fn publish(&self) {
-        if let Some(record) = self.shared.dbrec() {
-            record.set_consumer(self.consumed());
-        }
+        self.shared.publish(self.consumed());
     }
 }
 
 impl Shared {
+    /// Tells the device that entries before `ci` are consumed.
+    #[inline(always)]
+    fn publish(&self, ci: u32) {
+        if let Some(record) = self.dbrec() {
+            record.set_consumer(ci);
+        }
+    }
+
     /// The doorbell record.
     fn dbrec(&self) -> Option<CqDbRec<'_>> {
         CqDbRec::first_of(self.record.words())

@@ -42,7 +42,48 @@ impl Cq {
     /// error. Never [`Empty`](PollError::Empty).
     #[inline]
     pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> Result<usize, PollError> {
-        if self.is_idle() { Ok(0) } else { self.poll_cq_now(wcs) }
+        if let [wc] = wcs
+            && self.poll_one_quick(wc)
+        {
+            return Ok(1);
+        }
+        if self.is_idle() {
+            return Ok(0);
+        }
+        match self.poll_cq_quick(wcs) {
+            (taken, true) => Ok(taken),
+            (taken, false) => self.poll_cq_on(wcs, taken),
+        }
+    }
+
+    /// Takes one entry, if it is like the ones before, in the plainest ring.
+    fn poll_one_quick(&mut self, wc: &mut Wc) -> bool {
+        let Self { ring: AnyRing::B64(ring), mem, reader, likeness, .. } = self else { return false };
+        let taken = batch::fill_one_alike(ring, mem.words(), reader, likeness, wc);
+        if taken && !self.shared.ignore_overrun {
+            self.shared.publish(ring.ci());
+        }
+        taken
+    }
+
+    /// Takes what is like the entries before, in the plainest rings; that is most of it. How many, and whether that is all there is
+    /// to do.
+    fn poll_cq_quick(&mut self, wcs: &mut [Wc]) -> (usize, bool) {
+        let Self { ring, mem, reader, likeness, .. } = self;
+        let mem = mem.words();
+        let taken = match ring {
+            AnyRing::B64(ring) => batch::fill_alike(ring, mem, reader, likeness, wcs),
+            AnyRing::B128(ring) => batch::fill_alike(ring, mem, reader, likeness, wcs),
+            _ => 0,
+        };
+        if taken == 0 {
+            return (0, false);
+        }
+        if taken != wcs.len() && !self.is_idle() {
+            return (taken, false);
+        }
+        self.publish_batch();
+        (taken, true)
     }
 
     /// Whether there is nothing to poll and nothing to tell; false may mean that it takes a closer look to say.
@@ -53,28 +94,16 @@ impl Cq {
             AnyRing::B128(ring) => ring.is_empty(self.mem.words()),
             _ => false,
         };
-        empty
-            && self.pending.is_none()
+        empty && self.is_quiet()
+    }
+
+    /// Whether an empty ring says all there is to say.
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        self.pending.is_none()
             && self.next.is_none()
             && self.reader.is_settled()
             && self.shared.notice.error().is_none()
-    }
-
-    /// First as far as entries are like the ones before, in the plainest rings; that is most of them.
-    fn poll_cq_now(&mut self, wcs: &mut [Wc]) -> Result<usize, PollError> {
-        let Self { ring, mem, shared, reader, likeness, cpu, .. } = self;
-        let memory = Memory { reader, likeness };
-        let taken = match ring {
-            _ if self.pending.is_some() || self.next.is_some() => 0,
-            AnyRing::B64(ring) => batch::fill_alike(ring, mem.words(), *cpu, shared, memory, wcs),
-            AnyRing::B128(ring) => batch::fill_alike(ring, mem.words(), *cpu, shared, memory, wcs),
-            _ => 0,
-        };
-        if taken != 0 && (taken == wcs.len() || self.is_idle()) {
-            self.publish_batch();
-            return Ok(taken);
-        }
-        self.poll_cq_on(wcs, taken)
     }
 
     /// Goes on behind the `filled` that were taken.
@@ -85,7 +114,7 @@ impl Cq {
             return Err(error);
         }
         let resizing = if self.next.is_some() { self.still_resizing() } else { None };
-        let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing, cpu: self.cpu };
+        let slots = Slots { mem: self.mem.words(), marked: self.marked, resizing };
         let before = self.consumed();
         let shared = &*self.shared;
         let memory = Memory { reader: &mut self.reader, likeness: &mut self.likeness };
@@ -102,6 +131,7 @@ impl Cq {
             },
             Some(error) if filled == 0 => Err(error),
             bad => {
+                self.likeness.forget();
                 self.pending = bad;
                 Ok(filled)
             }
@@ -242,7 +272,7 @@ impl<'a, F: Entries> Poller<'a, F> {
         // Before an entry is taken, which would be lost with the error.
         let lines =
             if cq.by_clock { Some(cq.shared.dev.clock().lines().map_err(|_| PollError::ClockBusy)?) } else { None };
-        let slots = Slots { mem: cq.mem.words(), marked: cq.marked, resizing, cpu: cq.cpu };
+        let slots = Slots { mem: cq.mem.words(), marked: cq.marked, resizing };
         let memory = Memory { reader: &mut cq.reader, likeness: &mut cq.likeness };
         let notice = &*cq.shared.notice;
         let record = if cq.shared.ignore_overrun { None } else { cq.shared.dbrec() };

@@ -99,6 +99,7 @@ impl Cq {
             shared.give_back(mem);
             return answer;
         }
+        self.likeness.forget();
         self.next = Some(NextRing { mem, log_size, since });
         answer?;
         let old = self.mem.clone();

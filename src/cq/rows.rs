@@ -72,11 +72,50 @@ pub(crate) struct Rows<T> {
 /// What a lookup finds.
 pub(crate) enum Row<'p, T> {
     /// A queue.
-    Live(&'p T),
+    Live(Found<'p, T>),
     /// A queue that was destroyed: its entries are consumed and not delivered. With the queue, if it left something to be settled.
     Gone(Option<&'p T>),
     /// Nothing was ever here, or long ago.
     Unknown,
+}
+
+/// A queue that was found.
+pub(crate) struct Found<'p, T> {
+    value: &'p T,
+    /// Number of retirements before.
+    at: u64,
+}
+
+impl<T> Clone for Found<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Found<'_, T> {}
+
+impl<T> core::ops::Deref for Found<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+impl<T> Found<'_, T> {
+    /// A part of it, to be looked at without looking the queue up again.
+    pub(crate) fn keep<P>(&self, part: impl FnOnce(&T) -> Option<&P>) -> Option<Kept<P>> {
+        let part = ptr::from_ref(part(self.value)?).cast_mut();
+        Some(Kept { at: self.at, part: core::sync::atomic::AtomicPtr::new(part) })
+    }
+}
+
+/// A part of a queue that was found, good as long as nothing was retired since.
+pub(crate) struct Kept<P> {
+    at: u64,
+    /// The reader's own: an atomic only as a plain pointer would not move to another thread with it.
+    part: core::sync::atomic::AtomicPtr<P>,
 }
 
 /// The row's segment and place in it.
@@ -221,17 +260,63 @@ struct Last<T> {
     index: u32,
     /// Number of retirements when it was found.
     at: u64,
-    /// Null for none. The reader's own: an atomic only as a plain pointer would not move to another thread with it.
+    /// Null for none, and then `at` is a number that there will not be. The reader's own: an atomic only as a plain pointer would not move to another thread with it.
     value: core::sync::atomic::AtomicPtr<T>,
 }
 
 impl<T> Default for Last<T> {
     fn default() -> Self {
-        Self { index: 0, at: 0, value: core::sync::atomic::AtomicPtr::default() }
+        Self { index: 0, at: u64::MAX, value: core::sync::atomic::AtomicPtr::default() }
+    }
+}
+
+impl<T> Last<T> {
+    /// Finds a queue.
+    #[inline(always)]
+    fn find(&mut self, rows: &Rows<T>, index: u32) -> Row<'_, T> {
+        let at = rows.retirements.load(Ordering::Acquire);
+        if index != self.index || at != self.at {
+            return self.look_up(rows, index, at);
+        }
+        // SAFETY: `look_up` found the row live, and as nothing was retired since, it is; so as there.
+        Row::Live(Found { value: unsafe { &**self.value.get_mut() }, at })
+    }
+
+    /// Finds it in the table, when the number of retirements was `at`.
+    #[inline]
+    fn look_up(&mut self, rows: &Rows<T>, index: u32, at: u64) -> Row<'_, T> {
+        let Some(row) = rows.row(index) else { return Row::Unknown };
+        let value = row.load(Ordering::Acquire);
+        if value.is_null() {
+            Row::Unknown
+        } else if value == tombstone() {
+            Row::Gone(None)
+        } else if let Some(value) = inherited(value) {
+            // SAFETY: the row was a heir at this load, so the value was not retired for the second time, and is dropped only once
+            // that is settled: as below.
+            Row::Gone(Some(unsafe { &*value }))
+        } else {
+            *self = Last { index, at, value: core::sync::atomic::AtomicPtr::new(value) };
+            // SAFETY: the row was live at this load, so its reference is dropped only by `reclaim` (or with the table, which
+            // the reader keeps alive), after its retirement was settled. There is one reader and it makes one pass at a
+            // time, so whoever settles it is this pass or a later one; both need that what was lent has ended, the first as
+            // `settle` takes the pass mutably, the second as `begin` takes the reader so.
+            Row::Live(Found { value: unsafe { &*value }, at })
+        }
     }
 }
 
 impl<T> Reader<T> {
+    /// What was kept of a queue that this reader found, for as long as no pass is started; `None` if queues were retired since.
+    #[inline(always)]
+    pub(crate) fn again<'r, P>(&'r mut self, kept: &'r Kept<P>) -> Option<&'r P> {
+        if self.rows.retirements.load(Ordering::Acquire) != kept.at {
+            return None;
+        }
+        // SAFETY: the queue was live when it was found, and as nothing was retired since, it is; so as in `look_up`.
+        Some(unsafe { &*kept.part.load(Ordering::Relaxed) })
+    }
+
     /// Starts a pass over the ring, before its first entry is looked at.
     #[inline(always)]
     pub(crate) fn begin(&mut self) -> Pass<'_, T> {
@@ -275,9 +360,9 @@ impl<'r, T> Pass<'r, T> {
     /// # Safety
     /// It is not used any more when the pass is [settled](Self::settle).
     pub(crate) unsafe fn lend(&mut self, index: u32) -> Option<(&'r T, Watch<'r>)> {
-        let Row::Live(value) = self.find(index) else { return None };
+        let Row::Live(Found { value, at }) = self.find(index) else { return None };
         let value: *const T = value;
-        let watch = Watch { retirements: &self.rows.retirements, at: self.last.at };
+        let watch = Watch { retirements: &self.rows.retirements, at };
         // SAFETY: the row was live, so the value is dropped only after this pass or a later one was settled (`look_up`): the first
         // is the caller's promise, the second needs that the reader is borrowed anew, which `'r` rules out.
         Some((unsafe { &*value }, watch))
@@ -286,36 +371,7 @@ impl<'r, T> Pass<'r, T> {
     /// Finds the queue with this index.
     #[inline(always)]
     pub(crate) fn find(&mut self, index: u32) -> Row<'_, T> {
-        let at = self.rows.retirements.load(Ordering::Acquire);
-        let value = *self.last.value.get_mut();
-        if index != self.last.index || at != self.last.at || value.is_null() {
-            return self.look_up(index, at);
-        }
-        // SAFETY: `look_up` found the row live, and as nothing was retired since, it is; so as there.
-        Row::Live(unsafe { &*value })
-    }
-
-    /// Finds it in the table, when the number of retirements was `at`.
-    #[inline]
-    fn look_up(&mut self, index: u32, at: u64) -> Row<'_, T> {
-        let Some(row) = self.rows.row(index) else { return Row::Unknown };
-        let value = row.load(Ordering::Acquire);
-        if value.is_null() {
-            Row::Unknown
-        } else if value == tombstone() {
-            Row::Gone(None)
-        } else if let Some(value) = inherited(value) {
-            // SAFETY: the row was a heir at this load, so the value was not retired for the second time, and is dropped only once
-            // that is settled: as below.
-            Row::Gone(Some(unsafe { &*value }))
-        } else {
-            *self.last = Last { index, at, value: core::sync::atomic::AtomicPtr::new(value) };
-            // SAFETY: the row was live at this load, so its reference is dropped only by `reclaim` (or with the table, which
-            // the reader keeps alive), after its retirement was settled. There is one reader and it makes one pass at a
-            // time, so whoever settles it is this pass or a later one; both need that what this one lent has ended, the
-            // first as `settle` takes the pass mutably, the second as `begin` takes the reader so.
-            Row::Live(unsafe { &*value })
-        }
+        self.last.find(self.rows, index)
     }
 
     /// Notes that the ring was seen empty just now.
@@ -355,7 +411,7 @@ mod tests {
 
     fn live<T>(row: Row<'_, T>) -> Option<&T> {
         match row {
-            Row::Live(v) => Some(v),
+            Row::Live(v) => Some(v.value),
             _ => None,
         }
     }

@@ -8,6 +8,7 @@ use mlx5_hw::be::Be32;
 use mlx5_hw::cqe::{Cqe64Layout, CqeOpcode, INDEX_MASK};
 use mlx5_hw::ring::CqeFormat;
 
+use super::alike::Pattern;
 use super::batch::Batch;
 use super::rows::Watch;
 use crate::qp::Outstanding;
@@ -79,31 +80,31 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
     /// What may follow, if the entries before were alike. The next ones are not to be taken otherwise until it is
     /// [over](Self::end_run).
     pub(super) fn run(&mut self) -> Option<Run<'a>> {
-        let alike = self.likeness.pattern.as_ref().filter(|_| size_of::<F::Kept>() == 0)?;
-        let receive = alike.op_own.opcode() != CqeOpcode::REQ;
+        let Pattern { alike, .. } = self.likeness.pattern.as_ref().filter(|_| size_of::<F::Kept>() == 0)?;
+        let receive = alike.op_own().opcode() != CqeOpcode::REQ;
         // SAFETY: who has a run drops it before the batch, of which the end settles the pass.
-        let (queue, watch) = unsafe { self.ending.pass.lend(alike.user_index.get() & INDEX_MASK) }?;
+        let (queue, watch) = unsafe { self.ending.pass.lend(alike.user_index().get() & INDEX_MASK) }?;
         if receive && queue.srq.is_some() || !queue.queue(receive).reported_by(self.known.cqn) {
             return None;
         }
         let (lap, blocks) = self.entries.ahead();
         let queue = queue.queue(receive);
         let next = queue.next_in_order();
-        let op_own = alike.op_own.with_owner(lap & 1 != 0).into_bits();
+        let op_own = alike.op_own().with_owner(lap & 1 != 0).into_bits();
         let app = blocks.get(Self::BETWEEN)?[APP].load(Relaxed) & APP_BITS;
-        let goes_to_tags = receive && alike.op_own.opcode() != CqeOpcode::RESP_WR_IMM;
+        let goes_to_tags = receive && alike.op_own().opcode() != CqeOpcode::RESP_WR_IMM;
         if goes_to_tags && app == TAG_MATCHING {
             return None;
         }
         let (same_at, same_bits, same) =
-            if receive { (APP, APP_BITS, app) } else { (REQUEST, u32::MAX, alike.request.to_raw()) };
+            if receive { (APP, APP_BITS, app) } else { (REQUEST, u32::MAX, alike.request().to_raw()) };
         Some(Run {
             blocks: blocks.iter(),
             names: next.names().iter(),
             most: next.names().len() as u32,
             tail: u32::from(next.place()) << 16 | u32::from(op_own),
             care: u32::from(next.mask()) << 16 | 0xff,
-            user_index: alike.user_index.to_raw(),
+            user_index: alike.user_index().to_raw(),
             same_at,
             same_bits,
             same,

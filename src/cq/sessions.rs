@@ -2,7 +2,6 @@
 
 use mlx5_hw::cqe::CqeRef;
 use mlx5_hw::ring::{CqeFormat, Titled};
-use mlx5_hw::simd::Cpu;
 
 use super::Wc;
 use super::batch::Batch;
@@ -26,7 +25,8 @@ fn of_title(cqe: CqeRef<'_>, wc: Wc) -> Option<Titled<Wc>> {
 impl<F: CqeFormat> Batch<'_, F> {
     /// Takes completions of sessions that are like the one before; how many.
     #[inline(always)]
-    pub(super) fn take_titled(&mut self, cpu: Cpu, wcs: &mut [Wc]) -> usize {
+    pub(super) fn take_titled(&mut self, wcs: &mut [Wc]) -> usize {
+        let cpu = self.likeness.cpu;
         let Some(titled) = &self.likeness.titled else { return 0 };
         let Row::Live(queue) = self.ending.pass.find(titled.user_index()) else { return 0 };
         let work = queue.recv();

@@ -94,6 +94,7 @@ impl Drop for UserIndex {
 /// `tail` on, as many as `head - tail`, are the device's; a completion ends the request in its place. A send ends all before it
 /// as well, since only some are reported. A receive ends alone: one that does so ahead of older ones leaves a mark and keeps its
 /// place until they are over too, as the entries of the queue are used again in their order.
+#[repr(align(64))]
 pub(crate) struct Outstanding {
     /// Number of the CQ that reports this queue.
     cqn: u32,
@@ -257,13 +258,13 @@ impl Outstanding {
     #[inline(always)]
     pub(crate) fn next_in_order(&self) -> InOrder<'_> {
         let tail = self.tail.load(Ordering::Relaxed);
-        let used = self.head.load(Ordering::Acquire).wrapping_sub(tail);
+        let used = self.head.load(Ordering::Acquire).wrapping_sub(tail) as usize;
         let place = tail & self.mask;
         let simple = self.ahead.load(Ordering::Relaxed) == 0 && !self.wide.load(Ordering::Relaxed);
-        let behind = self.wr_ids.get(place as usize..).unwrap_or_default();
-        let names = behind.get(..if simple { used as usize } else { 0 }).unwrap_or(behind);
-        // SAFETY: the places from `tail` to `head` are not the poster's until `advance` moves `tail`.
-        unsafe { InOrder::new(names, place as u16, self.mask as u16) }
+        let count = if simple { used.min(self.wr_ids.len().wrapping_sub(place as usize)) } else { 0 };
+        // SAFETY: the queue has `mask + 1` places and as many names, or none and then nothing is used; the places from `tail` to
+        // `head` are not the poster's until `advance` moves `tail`.
+        unsafe { InOrder::new(&self.wr_ids, place as u16, self.mask as u16, count) }
     }
 
     /// Poller: the next `count` requests are over.

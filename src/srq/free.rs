@@ -2,15 +2,16 @@
 //!
 //! # Protocol
 //!
-//! A stack in one word and a link for each place. A poller writes the link of its place and then, by compare and exchange, makes
-//! that place the top; the poster takes the whole stack by one exchange. Nobody takes single places, so a top that was seen
+//! A stack in one word and a link for each place. A poller links the places of a batch and then, by one compare and exchange, puts
+//! them on top; the poster takes the whole stack by one exchange. Nobody takes single places, so a top that was seen
 //! and is there again is still the top of the same stack (no ABA), and there is no lock: a poller tries again only when
 //! another place was given back meanwhile.
 //!
 //! **What is seen.** Giving back releases and taking acquires: what the poller read of the place's request was read before the
 //! poster writes there again. Each exchange goes on from the one before, so the poster's one acquiring load covers all of them.
 //!
-//! **A place is given back once** for each time it was taken: [`SrqWork`](super::SrqWork) sees to that, whatever the device names.
+//! **A place is given back once** for each time it was taken, unless a device names it on two CQs at once. Then its link leads
+//! somewhere else, perhaps in a circle: who takes stops at a place that it has not given out ([`SrqWork`](super::SrqWork)).
 
 use alloc::boxed::Box;
 
@@ -18,6 +19,18 @@ use crate::sync::{AtomicU32, Ordering};
 
 /// Behind the last place.
 const END: u32 = u32::MAX;
+
+/// Places that a poller is about to give back, linked as they will be.
+pub(crate) struct Chain {
+    top: u32,
+    bottom: u32,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self { top: END, bottom: END }
+    }
+}
 
 /// Places given back and not yet taken.
 pub(crate) struct FreeList {
@@ -31,14 +44,25 @@ impl FreeList {
         Self { top: AtomicU32::new(END), links: (0..places).map(|_| AtomicU32::new(END)).collect() }
     }
 
-    /// Poller: gives a place back. One that does not exist is not taken.
-    #[inline]
-    pub(crate) fn give(&self, place: u32) {
+    /// Poller: puts a place on a chain of its own. One that does not exist is not taken.
+    #[inline(always)]
+    pub(crate) fn chain(&self, chain: &mut Chain, place: u32) {
         let Some(link) = self.links.get(place as usize) else { return };
+        link.store(chain.top, Ordering::Relaxed);
+        if chain.top == END {
+            chain.bottom = place;
+        }
+        chain.top = place;
+    }
+
+    /// Poller: gives a chain of places back.
+    #[inline]
+    pub(crate) fn give(&self, chain: Chain) {
+        let Some(link) = self.links.get(chain.bottom as usize) else { return };
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
             link.store(top, Ordering::Relaxed);
-            match self.top.compare_exchange(top, place, Ordering::Release, Ordering::Relaxed) {
+            match self.top.compare_exchange(top, chain.top, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(other) => top = other,
             }
@@ -73,11 +97,17 @@ mod tests {
     fn what_is_given_back_is_taken_once() {
         let list = FreeList::new(8);
         assert!(taken(&list).is_empty());
-        [3, 0, 7].into_iter().for_each(|place| list.give(place));
-        list.give(8);
+        let give = |places: &[u32]| {
+            let mut chain = Chain::default();
+            places.iter().for_each(|place| list.chain(&mut chain, *place));
+            list.give(chain);
+        };
+        give(&[3, 0]);
+        give(&[]);
+        give(&[7, 8]);
         assert_eq!(taken(&list), [0, 3, 7]);
         assert!(taken(&list).is_empty());
-        list.give(3);
+        give(&[3]);
         assert_eq!(taken(&list), [3]);
         assert_eq!(FreeList::new(0).take().count(), 0);
     }

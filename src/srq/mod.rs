@@ -21,6 +21,7 @@ use mlx5_hw::cmd::{DestroyRmp, ModifyRmp, QueryRmp};
 use mlx5_hw::rmpc::RmpState;
 
 pub use attr::{SrqAttr, SrqInitAttr};
+pub(crate) use free::Chain;
 use post::Poster;
 pub(crate) use work::SrqWork;
 

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use super::free::FreeList;
+use super::free::{Chain, FreeList};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The requests of a shared receive queue. Everything is an atomic: one thread posts, and as many poll as there are CQs.
@@ -15,6 +15,8 @@ pub(crate) struct SrqWork {
 struct Slot {
     wr_id: AtomicU64,
     state: AtomicU32,
+    /// The poster's: not 0 while it has given the place out. What comes back else, a device has named on two CQs at once.
+    out: AtomicU32,
 }
 
 /// Nothing was posted here so far.
@@ -35,6 +37,7 @@ impl SrqWork {
     pub(crate) fn push(&self, place: u16, wr_id: u64) {
         if let Some(slot) = self.slots.get(usize::from(place)) {
             slot.wr_id.store(wr_id, Ordering::Relaxed);
+            slot.out.store(1, Ordering::Relaxed);
             slot.state.store(OPEN, Ordering::Release);
         }
     }
@@ -42,29 +45,44 @@ impl SrqWork {
     /// Poster: the places that came free.
     #[inline]
     pub(crate) fn take_free(&self) -> impl Iterator<Item = u32> + '_ {
-        self.free.take()
+        self.free.take().take_while(|place| {
+            let out = self.slots.get(*place as usize).map(|slot| &slot.out);
+            let was_out = out.is_some_and(|out| out.load(Ordering::Relaxed) != 0);
+            out.into_iter().for_each(|out| out.store(0, Ordering::Relaxed));
+            was_out
+        })
     }
 
     /// Poller: the request at `place` is over, and its place is the poster's again. Its `wr_id`; `None` if none was posted there.
-    /// One that comes again gives nothing back: the first who sees a request open ends it.
+    /// One that comes again gives nothing back.
     #[inline]
     pub(crate) fn complete(&self, place: u16) -> Option<u64> {
-        let slot = self.slots.get(usize::from(place))?;
-        if slot.state.load(Ordering::Acquire) == NEVER {
-            return None;
-        }
-        // Before the place is given back: afterwards it may be another's.
-        let wr_id = slot.wr_id.load(Ordering::Relaxed);
-        if slot.state.swap(OVER, Ordering::AcqRel) == OPEN {
-            self.free.give(place.into());
-        }
-        Some(wr_id)
+        let mut chain = Chain::default();
+        let wr_id = self.end(place, &mut chain);
+        self.free.give(chain);
+        wr_id
     }
 
-    /// Poller: the same for the place that a completion has for its name, which becomes the request's; false if there is none.
+    /// Poller: the same, but for the place: [`give`](Self::give) gives the chain back on which it is now.
     #[inline(always)]
-    pub(crate) fn complete_named(&self, name: &mut u64) -> bool {
-        self.complete(*name as u16).map(|wr_id| *name = wr_id).is_some()
+    pub(crate) fn end(&self, place: u16, chain: &mut Chain) -> Option<u64> {
+        let slot = self.slots.get(usize::from(place))?;
+        match slot.state.load(Ordering::Acquire) {
+            NEVER => return None,
+            OPEN => {
+                slot.state.store(OVER, Ordering::Relaxed);
+                self.free.chain(chain, place.into());
+            }
+            _ => {}
+        }
+        // The place is not the poster's yet: the chain is given back later.
+        Some(slot.wr_id.load(Ordering::Relaxed))
+    }
+
+    /// Poller: gives the places back whose requests have ended.
+    #[inline]
+    pub(crate) fn give(&self, chain: Chain) {
+        self.free.give(chain);
     }
 }
 

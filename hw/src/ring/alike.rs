@@ -7,38 +7,88 @@
 use core::sync::atomic::AtomicU64;
 
 use super::formats::sealed::Kept;
-use super::{CqeFormat, Ring, RingError};
+use super::{CqeFormat, Ring};
 use crate::be::Be32;
-use crate::cqe::OpOwn;
-use crate::simd::{self, Cpu, First, Recipe, Record, Stretch};
+use crate::cqe::{CqeRef, OpOwn};
+use crate::simd::{self, Cpu, First, Recipe, Record, Takers};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// What entries have in common, and how a record is made of each.
 #[derive(Clone, Copy, Debug)]
 pub struct Alike<'r> {
-    /// Their last byte; the owner bit is the lap's.
-    pub op_own: OpOwn,
-    /// Dword 8: user index.
-    pub user_index: Be32,
-    /// Dword 14 of sends: opcode of the request, queue number.
-    pub request: Be32,
-    /// How records are made.
-    pub recipe: &'r Recipe,
-    /// Bytes 36 to 39 of the records that the recipe makes, in CPU byte order.
-    pub headers: u32,
-    /// What stands there instead in the end.
-    pub flags: u32,
+    /// The last byte; the owner bit, which is 0 here, is the lap's.
+    pub(crate) op_own: u8,
+    /// Dword 8, as in memory: user index.
+    pub(crate) user_index: u32,
+    /// Dword 14 of sends, as in memory: opcode of the request, queue number.
+    pub(crate) request: u32,
+    /// What the recipe makes of bytes 36 to 39, in CPU byte order, and what stands there instead in the end.
+    pub(crate) headers: u32,
+    pub(crate) flags: u32,
+    pub(crate) recipe: &'r Recipe,
+    /// What takes many of them, if the processor has it.
+    takers: Option<Takers>,
+    stride: usize,
+    /// Number of requests that may be taken without their names.
+    unnamed: usize,
 }
 
-/// Whose completions they are.
-#[derive(Clone, Copy, Debug)]
-pub enum Names<'q> {
-    /// Sends in the order of their queue.
-    Sends(InOrder<'q>),
-    /// Receives in the order of their queue.
-    Receives(InOrder<'q>),
-    /// Receives of a shared queue, which end in any order: a record's name will be the counter.
+/// In which order the requests of a queue end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Sends, in the order of their queue.
+    Sends,
+    /// Receives, in the order of their queue.
+    Receives,
+    /// Receives of a shared queue, in any order: a record's name will be the counter.
     Shared,
+}
+
+impl<'r> Alike<'r> {
+    /// Entries of format `F` like `cqe`, of which `recipe` makes records: bytes 36 to 39 are `headers` (in CPU byte order) and
+    /// become `flags`.
+    pub fn new<F: CqeFormat>(
+        cpu: Cpu,
+        order: Order,
+        cqe: CqeRef<'_>,
+        recipe: &'r Recipe,
+        headers: u32,
+        flags: u32,
+    ) -> Self {
+        let takers = match order {
+            Order::Sends => F::takers::<simd::Sends>(cpu),
+            Order::Receives => F::takers::<simd::Receives>(cpu),
+            Order::Shared => F::takers::<simd::Shared>(cpu),
+        };
+        let unnamed = if order == Order::Shared { usize::MAX } else { 0 };
+        let op_own = cqe.op_own().with_owner(false).into_bits();
+        let (user_index, request) = (cqe.dword::<8>().to_raw(), cqe.dword::<14>().to_raw());
+        Self { op_own, user_index, request, headers, flags, recipe, takers, stride: F::SIZE, unnamed }
+    }
+
+    /// The last byte; the owner bit is the lap's.
+    #[inline]
+    pub const fn op_own(&self) -> OpOwn {
+        OpOwn::from_bits(self.op_own)
+    }
+
+    /// Dword 8: user index.
+    #[inline]
+    pub const fn user_index(&self) -> Be32 {
+        Be32::from_raw(self.user_index)
+    }
+
+    /// Dword 14, which is the same for sends only: opcode of the request, queue number.
+    #[inline]
+    pub const fn request(&self) -> Be32 {
+        Be32::from_raw(self.request)
+    }
+
+    /// Whether [`Ring::take_alike`] can do anything.
+    #[inline]
+    pub const fn are_taken(&self) -> bool {
+        self.takers.is_some()
+    }
 }
 
 /// The next requests of a queue.
@@ -47,20 +97,44 @@ pub struct InOrder<'q> {
     names: &'q [AtomicU64],
     place: u16,
     mask: u16,
+    count: usize,
 }
 
 impl<'q> InOrder<'q> {
-    /// Requests with these names, of which the first is that of `place`, in a queue of `mask + 1` places, a power of two.
+    /// The `count` requests of a queue from `place` on: `names` are those of all of its `mask + 1` places, a power of two.
     ///
     /// # Safety
-    /// Nobody writes to `names` until they have been told that these requests are over.
-    pub const unsafe fn new(names: &'q [AtomicU64], place: u16, mask: u16) -> Self {
-        Self { names, place, mask }
+    /// The names of the requests lie behind each other in `names`, and nobody writes to them until they have been told that the
+    /// requests are over.
+    #[inline(always)]
+    pub const unsafe fn new(names: &'q [AtomicU64], place: u16, mask: u16, count: usize) -> Self {
+        Self { names, place, mask, count }
+    }
+
+    /// For requests that end in any order.
+    pub const NONE: InOrder<'static> = InOrder { names: &[], place: 0, mask: 0, count: 0 };
+
+    /// Where the first name is.
+    #[inline(always)]
+    fn first(&self) -> *const u64 {
+        self.names.as_ptr().wrapping_add(self.place.into()).cast()
+    }
+
+    /// Those behind the next `taken`, at most as many as there are.
+    #[inline(always)]
+    fn skip(&mut self, taken: usize) {
+        self.place = self.place.wrapping_add(taken as u16);
+        self.count = self.count.saturating_sub(taken);
+    }
+
+    /// Number of requests.
+    pub const fn count(&self) -> usize {
+        self.count
     }
 
     /// Their names.
-    pub const fn names(&self) -> &'q [AtomicU64] {
-        self.names
+    pub fn names(&self) -> &'q [AtomicU64] {
+        self.names.get(usize::from(self.place)..).and_then(|names| names.get(..self.count)).unwrap_or_default()
     }
 
     /// The place of the first.
@@ -76,52 +150,74 @@ impl<'q> InOrder<'q> {
 
 impl<F: CqeFormat> Ring<F> {
     /// Consumes entries from the next one on as long as they are alike and fit in `to`, up to the ring's end, and writes a record
-    /// for each: how many. That may be fewer than there are, or none, by what `cpu` has; the rest is for
-    /// [`consume`](Self::consume). The caller publishes [`ci`](Self::ci), or takes some back with [`put_back`](Self::put_back).
-    ///
-    /// # Errors
-    /// [`RingError::ShortMemory`] as [`consume`](Self::consume).
+    /// for each: how many. That may be fewer than there are; the rest is for [`consume`](Self::consume). `next` are the requests
+    /// that end next, [`NONE`](InOrder::NONE) for [`Order::Shared`]. The caller publishes [`ci`](Self::ci), or takes some back with
+    /// [`put_back`](Self::put_back).
     #[inline(always)]
     pub fn take_alike<R: Record>(
         &mut self,
         mem: &[AtomicU32],
-        cpu: Cpu,
         alike: &Alike<'_>,
-        names: Names<'_>,
+        mut next: InOrder<'_>,
         to: &mut [R],
-    ) -> Result<usize, RingError> {
-        const { assert!(size_of::<R>() == simd::RECORD) }
-        self.check(mem)?;
+    ) -> usize {
+        let mut taken = if to.len() < simd::FEW { 0 } else { self.take_many(mem, alike, next, to) };
+        next.skip(taken);
+        for record in to.iter_mut().skip(taken).take(simd::FEW - 1) {
+            if !self.take_one_alike(mem, alike, next, record) {
+                break;
+            }
+            next.skip(1);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Takes as many as can be looked at together.
+    #[inline(always)]
+    fn take_many<R: Record>(&mut self, mem: &[AtomicU32], alike: &Alike<'_>, next: InOrder<'_>, to: &mut [R]) -> usize {
         let slot = self.ci & self.mask();
         let entries = mem.as_ptr().cast::<u8>().wrapping_add(slot as usize * F::SIZE + F::DESC);
-        if !entries.addr().is_multiple_of(64) {
-            return Ok(0);
+        let words = (F::SIZE / 4) << self.log_size;
+        let Some(takers) = alike.takers else { return 0 };
+        if mem.len() < words || !entries.addr().is_multiple_of(64) || alike.stride != F::SIZE {
+            return 0;
         }
-        let queue = match names {
-            Names::Sends(queue) | Names::Receives(queue) => queue,
-            Names::Shared => InOrder { names: &[], place: 0, mask: 0 },
-        };
-        let most = to.len().min((self.entries() - slot) as usize);
-        let owner = self.ci.wrapping_shr(self.log_size) & 1 != 0;
-        let op_own = alike.op_own.with_owner(owner).into_bits();
-        let stretch = Stretch {
-            entries,
-            names: queue.names.as_ptr().cast(),
-            to: to.as_mut_ptr().cast(),
-            most: if matches!(names, Names::Shared) { most } else { most.min(queue.names.len()) },
-            first: First { place: queue.place, mask: queue.mask, op_own },
-        };
-        // SAFETY: `check` found the memory as long as the ring, so `most` entries lie from the next slot on to its end, `F::SIZE`
-        // apart; as many names are there and nobody's to write to (`InOrder::new`), and as many records.
-        let taken = unsafe {
-            match names {
-                Names::Sends(_) => F::take_stretch::<simd::Sends>(cpu, alike, stretch),
-                Names::Receives(_) => F::take_stretch::<simd::Receives>(cpu, alike, stretch),
-                Names::Shared => F::take_stretch::<simd::Shared>(cpu, alike, stretch),
-            }
-        };
+        let most = to.len().min((self.entries() - slot) as usize).min(next.count | alike.unnamed);
+        // SAFETY: the memory is as long as the ring, so `most` entries lie from the next slot on to its end, `F::SIZE` apart, which
+        // is what the takers are for; as many names are there and nobody's to write to (`InOrder::new`), and as many records.
+        let taken = unsafe { (takers.many)(alike, entries, next.first(), R::bytes(to), most, self.first(alike, next)) };
         self.ci = self.ci.wrapping_add(taken as u32);
-        Ok(taken)
+        taken
+    }
+
+    /// The same for one entry; whether it was taken.
+    #[inline(always)]
+    pub fn take_one_alike<R: Record>(
+        &mut self,
+        mem: &[AtomicU32],
+        alike: &Alike<'_>,
+        next: InOrder<'_>,
+        to: &mut R,
+    ) -> bool {
+        let at = (self.ci & self.mask()) as usize * (F::SIZE / 4) + F::DESC / 4;
+        let Some(takers) = alike.takers else { return false };
+        let Some(entry) = mem.get(at + 15).map(|_| mem.as_ptr().wrapping_add(at).cast::<u8>()) else { return false };
+        if next.count | alike.unnamed == 0 || !entry.addr().is_multiple_of(64) || alike.stride != F::SIZE {
+            return false;
+        }
+        let to = R::bytes(core::slice::from_mut(to));
+        // SAFETY: the entry's last dword lies in the memory; its name is there and nobody's to write to (`InOrder::new`), and its record.
+        let taken = unsafe { (takers.one)(alike, entry, next.first(), to, self.first(alike, next)) };
+        self.ci = self.ci.wrapping_add(taken.into());
+        taken
+    }
+
+    /// What the next entry has of its own, if it is alike.
+    #[inline(always)]
+    fn first(&self, alike: &Alike<'_>, next: InOrder<'_>) -> First {
+        let owner = (self.ci.wrapping_shr(self.log_size) & 1) as u8;
+        First { place: next.place, mask: next.mask, op_own: alike.op_own | owner }
     }
 
     /// The `count` entries that were taken last, and not published, come again.

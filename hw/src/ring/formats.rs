@@ -2,10 +2,10 @@
 
 use core::fmt::Debug;
 
-use super::{Alike, Consumer, InOrder, Ring, RingError, Titled};
+use super::{Consumer, InOrder, Ring, RingError, Titled};
 use crate::be::Be32;
 use crate::cqe::CqeRef;
-use crate::simd::{self, Cpu, Kind, Record, Stretch};
+use crate::simd::{self, Cpu, Kind, Record, Takers};
 use crate::sync::AtomicU32;
 
 pub(super) mod sealed {
@@ -76,14 +76,10 @@ pub trait CqeFormat: Format {
     #[doc(hidden)]
     fn take<'m>(batch: &mut Consumer<'m, Self>) -> Option<CqeRef<'m>>;
 
-    /// What [`Ring::take_alike`] does, with what it has prepared. Nothing, where an entry says more than of itself.
-    ///
-    /// # Safety
-    /// As [`simd::take`] asks, with a stride of [`SIZE`](Format::SIZE).
+    /// What [`Ring::take_alike`] calls. Nothing, where an entry says more than of itself.
     #[doc(hidden)]
-    #[inline(always)]
-    unsafe fn take_stretch<K: Kind>(_: Cpu, _: &Alike<'_>, _: Stretch) -> usize {
-        0
+    fn takers<K: Kind>(_: Cpu) -> Option<Takers> {
+        None
     }
 
     /// What [`Consumer::take_titled`] does. Nothing, where there are no sessions.
@@ -145,10 +141,8 @@ macro_rules! cqe_format {
                 batch.take_entry()
             }
 
-            #[inline(always)]
-            unsafe fn take_stretch<K: Kind>(cpu: Cpu, alike: &Alike<'_>, stretch: Stretch) -> usize {
-                // SAFETY: the caller's promise.
-                unsafe { simd::take::<K, $size>(cpu, alike, stretch) }
+            fn takers<K: Kind>(cpu: Cpu) -> Option<Takers> {
+                simd::takers::<K, $size>(cpu)
             }
 
             fn expand(ring: &mut Ring<Self>, mem: &[AtomicU32]) -> Result<(), RingError> {

@@ -106,7 +106,7 @@ mod resize;
 mod sessions;
 mod titled;
 
-pub use alike::{Alike, InOrder, Names};
+pub use alike::{Alike, InOrder, Order};
 pub use consumer::Consumer;
 pub use formats::{Cqe64, Cqe128, CqeFormat, Eqe64, Format, PlainFormat};
 pub use resize::is_from;

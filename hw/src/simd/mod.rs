@@ -108,25 +108,8 @@ impl Kind for Shared {
     const SHARED: bool = true;
 }
 
-/// Entries to be taken if they are alike: one queue, one kind, in the queue's order.
-///
-/// It travels in registers: what is written to memory just before it is read by a wider load is waited for.
-///
-/// # Safety
-/// What reads it may take for granted: from `entries` on there are `most` entries of the path's stride, from `names` on as many
-/// names (but for [`Shared`]), which nobody writes meanwhile; `entries` is the descriptor of the first one and aligned to 64 bytes.
-/// `most` records can be written to `to`.
-#[derive(Clone, Copy)]
-pub struct Stretch {
-    pub(crate) entries: *const u8,
-    pub(crate) names: *const u64,
-    pub(crate) to: *mut u8,
-    pub(crate) most: usize,
-    pub(crate) first: First,
-}
-
-/// What the first entry of a stretch has of its own.
-#[derive(Clone, Copy)]
+/// What the first of some entries has of its own.
+#[derive(Clone, Copy, Debug)]
 pub struct First {
     /// The counter, and which bits of it count.
     pub(crate) place: u16,
@@ -135,23 +118,39 @@ pub struct First {
     pub(crate) op_own: u8,
 }
 
-/// Takes entries as long as they are alike, from the first on, and writes their records; how many it took.
+/// Takes entries as long as they are alike, [`FEW`] at a time, and writes their records; how many it took: given what is alike, the
+/// descriptor of the first entry, the first name, the first record, the most to take, and the first's own.
+///
+/// Its arguments travel in registers: what is written to memory just before it is read by a wider load is waited for.
 ///
 /// # Safety
-/// What [`Stretch`] says, with a stride of `STRIDE` bytes.
-#[inline(always)]
-pub(crate) unsafe fn take<K: Kind, const STRIDE: usize>(cpu: Cpu, alike: &Alike<'_>, stretch: Stretch) -> usize {
-    let Stretch { entries, names, to, most, first } = stretch;
+/// The processor has what this needs. There are as many entries, at the distance that this is for, and names (but for [`Shared`]),
+/// which nobody writes meanwhile; the first descriptor is aligned to 64 bytes. As many records can be written.
+pub type TakeMany = unsafe fn(&Alike<'_>, *const u8, *const u64, *mut u8, usize, First) -> usize;
+
+/// The same for one entry; whether it took it.
+///
+/// # Safety
+/// As for [`TakeMany`].
+pub type TakeOne = unsafe fn(&Alike<'_>, *const u8, *const u64, *mut u8, First) -> bool;
+
+/// What takes entries.
+#[derive(Clone, Copy, Debug)]
+pub struct Takers {
+    pub(crate) one: TakeOne,
+    pub(crate) many: TakeMany,
+}
+
+/// Entries that are looked at together.
+pub(crate) const FEW: usize = 4;
+
+/// What takes entries of `STRIDE` bytes.
+pub(crate) fn takers<K: Kind, const STRIDE: usize>(cpu: Cpu) -> Option<Takers> {
     match cpu.0 {
-        Level::Portable => 0,
-        // SAFETY: the level says that the processor has the instructions; the rest is the caller's promise.
+        Level::Portable => None,
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        Level::Sse41 => unsafe { x86::sse41::<K, STRIDE>(alike, entries, names, to, most, first) },
-        // SAFETY: likewise.
+        Level::Sse41 => Some(Takers { one: x86::one_sse41::<K>, many: x86::many_sse41::<K, STRIDE> }),
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        Level::Avx2 if most < 4 => unsafe { x86::avx2_few::<K, STRIDE>(alike, entries, names, to, most, first) },
-        // SAFETY: likewise.
-        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        Level::Avx2 => unsafe { x86::avx2::<K, STRIDE>(alike, entries, names, to, most, first) },
+        Level::Avx2 => Some(Takers { one: x86::one_avx2::<K>, many: x86::many_avx2::<K, STRIDE> }),
     }
 }

@@ -11,7 +11,15 @@ const NONE: u8 = 0x80;
 ///
 /// # Safety
 /// The type has 48 bytes, and any values of them are a value of it.
-pub unsafe trait Record {}
+pub unsafe trait Record: Sized {
+    /// Where the records are.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn bytes(records: &mut [Self]) -> *mut u8 {
+        const { assert!(size_of::<Self>() == RECORD) }
+        records.as_mut_ptr().cast()
+    }
+}
 
 /// Where the bytes of a record come from, for completions of one kind.
 ///
@@ -43,6 +51,7 @@ impl Recipe {
     ///
     /// # Panics
     /// For any other move. To be used in constants, where that does not compile.
+    #[expect(clippy::panic, reason = "at compile time")]
     pub const fn with(mut self, from: usize, to: usize, bits: u8) -> Self {
         match (to, from) {
             (16..32, 32..40 | 44..48) if bits == u8::MAX => self.middle[to - 16] = (from - 32) as u8,

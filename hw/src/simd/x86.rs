@@ -6,7 +6,7 @@
 use core::arch::x86_64::*;
 use core::ptr::read_volatile;
 
-use super::{First, Kind, RECORD, Recipe, Stretch};
+use super::{FEW, First, Kind, Recipe};
 use crate::arch::dma_rmb;
 use crate::ring::Alike;
 
@@ -23,10 +23,10 @@ fn bytes(from: &[u8; 16]) -> __m128i {
 /// One entry, if it is like the others; false if not.
 ///
 /// # Safety
-/// The processor has SSE4.1, and what [`Stretch`] says of one entry at `at`, its name and its record.
+/// As a [`TakeOne`](super::TakeOne), on a processor with SSE4.1.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
-unsafe fn one<K: Kind>(alike: &Alike<'_>, first: First, at: *const u8, name: *const u64, to: *mut u8) -> bool {
+unsafe fn one<K: Kind>(alike: &Alike<'_>, at: *const u8, name: *const u64, to: *mut u8, first: First) -> bool {
     // SAFETY: within the descriptor, each load aligned to its size; then within the record.
     unsafe {
         if read_volatile(at.add(63)) != first.op_own {
@@ -36,7 +36,7 @@ unsafe fn one<K: Kind>(alike: &Alike<'_>, first: First, at: *const u8, name: *co
         let dword = |from: usize| read_volatile(at.add(from).cast::<u32>());
         let counter = u16::from_be(read_volatile(at.add(60).cast::<u16>()));
         let in_order = K::SHARED || (counter ^ first.place) & first.mask == 0;
-        if dword(32) != alike.user_index.to_raw() || !in_order || K::SENDS && dword(56) != alike.request.to_raw() {
+        if dword(32) != alike.user_index || !in_order || K::SENDS && dword(56) != alike.request {
             return false;
         }
         let part = |from: usize| read_volatile(at.add(from).cast::<__m128i>());
@@ -60,30 +60,10 @@ unsafe fn one<K: Kind>(alike: &Alike<'_>, first: First, at: *const u8, name: *co
     }
 }
 
-/// The entries of a stretch one by one, as long as they are alike; how many.
-///
-/// # Safety
-/// The processor has SSE4.1, and what [`Stretch`] says.
-#[inline]
-#[target_feature(enable = "sse4.1,ssse3")]
-unsafe fn each<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, stretch: Stretch) -> usize {
-    let Stretch { mut entries, mut names, mut to, most, mut first } = stretch;
-    let mut taken = 0;
-    // SAFETY: `Stretch` says that entries, names and records are there up to `most`.
-    unsafe {
-        while taken < most && one::<K>(alike, first, entries, names, to) {
-            (entries, names, to) = (entries.add(STRIDE), names.wrapping_add(1), to.add(RECORD));
-            first.place = first.place.wrapping_add(1);
-            taken += 1;
-        }
-    }
-    taken
-}
-
 /// Whether four entries are software's and of one queue and kind, as far as bytes tell.
 ///
 /// # Safety
-/// As [`Stretch`] says of four entries at `at`.
+/// There are four entries at `at`, aligned as for a [`TakeMany`](super::TakeMany).
 #[inline(always)]
 unsafe fn are_alike<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, op_own: u8, at: *const u8) -> bool {
     // SAFETY: within the four descriptors, each load aligned to its size.
@@ -94,8 +74,8 @@ unsafe fn are_alike<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, op_own: u8,
         }
         dma_rmb();
         let dword = |i: usize, from: usize| read_volatile(at.add(i * STRIDE + from).cast::<u32>());
-        let of_queue = |i: usize| dword(i, 32) == alike.user_index.to_raw();
-        let of_request = |i: usize| dword(i, 56) == alike.request.to_raw();
+        let of_queue = |i: usize| dword(i, 32) == alike.user_index;
+        let of_request = |i: usize| dword(i, 56) == alike.request;
         of_queue(0)
             && of_queue(1)
             && of_queue(2)
@@ -107,11 +87,16 @@ unsafe fn are_alike<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, op_own: u8,
 /// Takes four entries at a time as long as they are alike; how many.
 ///
 /// # Safety
-/// The processor has AVX2, and what [`Stretch`] says.
-#[inline]
+/// As a [`TakeMany`](super::TakeMany), on a processor with AVX2.
 #[target_feature(enable = "avx2")]
-unsafe fn fours_avx2<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, stretch: Stretch) -> usize {
-    let Stretch { entries: mut at, mut names, mut to, most, first } = stretch;
+pub(super) unsafe fn many_avx2<K: Kind, const STRIDE: usize>(
+    alike: &Alike<'_>,
+    mut at: *const u8,
+    mut names: *const u64,
+    mut to: *mut u8,
+    most: usize,
+    first: First,
+) -> usize {
     let Recipe { fixed, middle, front, back, keep } = alike.recipe;
     let twice = |from: &[u8; 16]| _mm256_broadcastsi128_si256(bytes(from));
     let (middle, front, back, keep) = (twice(middle), twice(front), twice(back), twice(keep));
@@ -120,9 +105,9 @@ unsafe fn fours_avx2<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, stretch: S
     let fixed = _mm_set1_epi64x(*fixed as i64);
     let mask = _mm_set1_epi32(first.mask.into());
     let mut next = _mm_add_epi32(_mm_set1_epi32(first.place.into()), _mm_setr_epi32(0, 1, 2, 3));
-    let mut left = most / 4;
+    let mut left = most / FEW;
     while left != 0 {
-        // SAFETY: `Stretch` says that four more entries, names and records are there, and that descriptors are aligned to 64
+        // SAFETY: the caller says that four more entries, names and records are there, and that descriptors are aligned to 64
         // bytes. Loads of the ring are volatile, as the device may write to it.
         unsafe {
             if !are_alike::<K, STRIDE>(alike, first.op_own, at) {
@@ -180,17 +165,22 @@ unsafe fn fours_avx2<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, stretch: S
         next = _mm_add_epi32(next, _mm_set1_epi32(4));
         left -= 1;
     }
-    (most / 4 - left) * 4
+    (most / FEW - left) * FEW
 }
 
 /// Takes four entries at a time as long as they are alike; how many.
 ///
 /// # Safety
-/// The processor has SSE4.1, and what [`Stretch`] says.
-#[inline]
+/// As a [`TakeMany`](super::TakeMany), on a processor with SSE4.1.
 #[target_feature(enable = "sse4.1,ssse3")]
-unsafe fn fours_sse41<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, stretch: Stretch) -> usize {
-    let Stretch { entries: mut at, mut names, mut to, most, first } = stretch;
+pub(super) unsafe fn many_sse41<K: Kind, const STRIDE: usize>(
+    alike: &Alike<'_>,
+    mut at: *const u8,
+    mut names: *const u64,
+    mut to: *mut u8,
+    most: usize,
+    first: First,
+) -> usize {
     let Recipe { fixed, middle, front, back, keep } = alike.recipe;
     let (middle, front, back, keep) = (bytes(middle), bytes(front), bytes(back), bytes(keep));
     let lane_1 = |value: u32| _mm_setr_epi32(0, value as i32, 0, 0);
@@ -198,9 +188,9 @@ unsafe fn fours_sse41<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, stretch: 
     let fixed = _mm_set1_epi64x(*fixed as i64);
     let mask = _mm_set1_epi32(first.mask.into());
     let mut next = _mm_add_epi32(_mm_set1_epi32(first.place.into()), _mm_setr_epi32(0, 1, 2, 3));
-    let mut left = most / 4;
+    let mut left = most / FEW;
     while left != 0 {
-        // SAFETY: as in `fours_avx2`.
+        // SAFETY: as in `many_avx2`.
         unsafe {
             if !are_alike::<K, STRIDE>(alike, first.op_own, at) {
                 break;
@@ -244,53 +234,37 @@ unsafe fn fours_sse41<K: Kind, const STRIDE: usize>(alike: &Alike<'_>, stretch: 
         next = _mm_add_epi32(next, _mm_set1_epi32(4));
         left -= 1;
     }
-    (most / 4 - left) * 4
+    (most / FEW - left) * FEW
 }
 
-impl Stretch {
-    /// What is left when `taken` of it are.
-    ///
-    /// # Safety
-    /// No more than there are.
-    #[inline(always)]
-    unsafe fn behind<const STRIDE: usize>(self, taken: usize) -> Self {
-        let first = First { place: self.first.place.wrapping_add(taken as u16), ..self.first };
-        // SAFETY: within the stretch, or at its end.
-        let (entries, to) = unsafe { (self.entries.add(taken * STRIDE), self.to.add(taken * RECORD)) };
-        Self { entries, names: self.names.wrapping_add(taken), to, most: self.most - taken, first }
-    }
+/// One entry by AVX2.
+///
+/// # Safety
+/// As a [`TakeOne`](super::TakeOne).
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn one_avx2<K: Kind>(
+    alike: &Alike<'_>,
+    at: *const u8,
+    name: *const u64,
+    to: *mut u8,
+    first: First,
+) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { one::<K>(alike, at, name, to, first) }
 }
 
-macro_rules! paths {
-    ($($(#[$doc:meta])* $name:ident, $feature:literal, $fours:expr;)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// The processor has it, and what [`Stretch`] says.
-        #[target_feature(enable = $feature)]
-        pub(super) unsafe fn $name<K: Kind, const STRIDE: usize>(
-            alike: &Alike<'_>,
-            entries: *const u8,
-            names: *const u64,
-            to: *mut u8,
-            most: usize,
-            first: First,
-        ) -> usize {
-            let stretch = Stretch { entries, names, to, most, first };
-            let fours: unsafe fn(&Alike<'_>, Stretch) -> usize = $fours;
-            // SAFETY: the caller's promise.
-            unsafe {
-                let taken = fours(alike, stretch);
-                taken + each::<K, STRIDE>(alike, stretch.behind::<STRIDE>(taken))
-            }
-        }
-    )*};
-}
-paths! {
-    /// Takes entries as long as they are alike, by AVX2; how many.
-    avx2, "avx2", fours_avx2::<K, STRIDE>;
-    /// The same for few entries.
-    avx2_few, "avx2", |_, _| 0;
-    /// The same by SSE4.1.
-    sse41, "sse4.1,ssse3", fours_sse41::<K, STRIDE>;
+/// One entry by SSE4.1.
+///
+/// # Safety
+/// As a [`TakeOne`](super::TakeOne).
+#[target_feature(enable = "sse4.1,ssse3")]
+pub(super) unsafe fn one_sse41<K: Kind>(
+    alike: &Alike<'_>,
+    at: *const u8,
+    name: *const u64,
+    to: *mut u8,
+    first: First,
+) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { one::<K>(alike, at, name, to, first) }
 }

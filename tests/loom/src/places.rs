@@ -3,7 +3,7 @@
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use crate::free::FreeList;
+use crate::free::{Chain, FreeList};
 use crate::proof::{Model, each_ordering_is_needed};
 use crate::sync::Arc;
 use crate::work::SrqWork;
@@ -27,7 +27,9 @@ impl Queue {
     fn complete(&self, place: u32) {
         // SAFETY: a char is there for as long as the cell.
         assert_eq!(self.requests[place as usize].with(|request| unsafe { *request }), 'a');
-        self.free.give(place);
+        let mut chain = Chain::default();
+        self.free.chain(&mut chain, place);
+        self.free.give(chain);
     }
 
     /// The poster takes what came free and posts to it; the places.
