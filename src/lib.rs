@@ -37,8 +37,8 @@ pub use ah::{Ah, AhAttr, GlobalRoute};
 pub use clock::{ValuesEx, ValuesMask};
 pub use cmdq::CommandCounters;
 pub use cq::{
-    AnyEntries, Completion, Cq, CqInitAttrEx, Entries, ModerateCq, ModifyCqAttr, PollAttr, PollError, Poller, RingCq,
-    RingEntries, SigErr, TmInfo, Wc, WcOpcode, WcStatus,
+    AnyEntries, Completion, Cq, CqInitAttrEx, Entries, ModerateCq, ModifyCqAttr, Packet, PacketFlags, PollAttr,
+    PollError, Poller, RingCq, RingEntries, SigErr, TmInfo, Wc, WcOpcode, WcStatus,
 };
 pub use device::{Device, DeviceConfig};
 pub use dma::Leaked;

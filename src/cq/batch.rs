@@ -4,7 +4,8 @@ use core::sync::atomic::AtomicU32;
 
 use mlx5_hw::cqe::{Cqe64Layout, CqeDataFormat, CqeOpcode, CqeRef, INDEX_MASK};
 use mlx5_hw::dbrec::CqDbRec;
-use mlx5_hw::ring::{Consumer, CqeFormat, InOrder, Ring, is_from};
+use mlx5_hw::ring::{Alike, Consumer, CqeFormat, InOrder, Ring, is_from};
+use mlx5_hw::simd::Cpu;
 
 use super::alike::{Likeness, Pattern, Requests};
 use super::completion::{Current, send_opcode};
@@ -43,6 +44,51 @@ impl<'m> Place<'m> for Option<Current<'m>> {
     #[inline(always)]
     fn put(&mut self, current: Current<'m>) {
         *self = Some(current);
+    }
+}
+
+/// What arrays of completions are filled with.
+pub(super) trait Filled: for<'m> Place<'m> + Sized {
+    /// Takes entries that are alike from the ring; how many.
+    fn take<F: CqeFormat>(
+        ring: &mut Ring<F>,
+        mem: &[AtomicU32],
+        cpu: Cpu,
+        alike: &Alike<'_>,
+        next: InOrder<'_>,
+        to: &mut [Self],
+    ) -> usize;
+
+    /// Takes completions of sessions that are like the one before; how many. The rest, or all, come one by one.
+    fn take_titled<F: CqeFormat>(_: &mut Batch<'_, F>, _: &mut [Self]) -> usize {
+        0
+    }
+
+    /// The request's name.
+    fn wr_id(&mut self) -> &mut u64;
+}
+
+impl Filled for Wc {
+    #[inline(always)]
+    fn take<F: CqeFormat>(
+        ring: &mut Ring<F>,
+        mem: &[AtomicU32],
+        _: Cpu,
+        alike: &Alike<'_>,
+        next: InOrder<'_>,
+        to: &mut [Self],
+    ) -> usize {
+        ring.take_alike(mem, alike, next, to)
+    }
+
+    #[inline(always)]
+    fn take_titled<F: CqeFormat>(batch: &mut Batch<'_, F>, to: &mut [Self]) -> usize {
+        batch.take_titled(to)
+    }
+
+    #[inline(always)]
+    fn wr_id(&mut self) -> &mut u64 {
+        &mut self.wr_id
     }
 }
 
@@ -288,31 +334,32 @@ impl<'a, F: CqeFormat> Batch<'a, F> {
     }
 }
 
-/// Fills `wcs` from entries that are like the ones before; how many.
+/// Fills `to` from entries that are like the ones before; how many.
 #[inline(always)]
-pub(super) fn fill_alike<F: CqeFormat>(
+pub(super) fn fill_alike<F: CqeFormat, P: Filled>(
     ring: &mut Ring<F>,
     mem: &[AtomicU32],
     reader: &mut Reader<QpWork>,
     likeness: &Likeness,
-    wcs: &mut [Wc],
+    to: &mut [P],
 ) -> usize {
-    let Some(Pattern { alike, requests }) = &likeness.pattern else { return 0 };
+    let Likeness { cpu, pattern, .. } = likeness;
+    let Some(Pattern { alike, requests }) = pattern else { return 0 };
     match requests {
         Requests::InOrder(work) => {
             let Some(work) = reader.again(work) else { return 0 };
-            let taken = ring.take_alike(mem, alike, work.next_in_order(), wcs);
+            let taken = P::take(ring, mem, *cpu, alike, work.next_in_order(), to);
             work.advance(taken as u32);
             taken
         }
         Requests::Shared(srq) => {
             let Some(srq) = reader.again(srq) else { return 0 };
-            let taken = ring.take_alike(mem, alike, InOrder::NONE, wcs);
+            let taken = P::take(ring, mem, *cpu, alike, InOrder::NONE, to);
             let (mut ended, mut chain) = (0, Chain::default());
-            for wc in wcs.iter_mut().take(taken) {
+            for name in to.iter_mut().take(taken).map(P::wr_id) {
                 // The record has the place for its name. One that names no request is looked at on its own.
-                let Some(wr_id) = srq.end(wc.wr_id as u16, &mut chain) else { break };
-                wc.wr_id = wr_id;
+                let Some(wr_id) = srq.end(*name as u16, &mut chain) else { break };
+                *name = wr_id;
                 ended += 1;
             }
             srq.give(chain);
@@ -342,12 +389,12 @@ pub(super) fn fill_one_alike<F: CqeFormat>(
 
 /// Fills `wcs` from the front; how many, and the bad entry that ended it early. Afterwards the consumer index is to be published.
 #[inline(always)]
-pub(super) fn fill<F: CqeFormat>(
+pub(super) fn fill<F: CqeFormat, P: Filled>(
     ring: &mut Ring<F>,
     slots: Slots<'_>,
     shared: &Shared,
     Memory { reader, likeness }: Memory<'_>,
-    wcs: &mut [Wc],
+    wcs: &mut [P],
 ) -> (usize, Option<PollError>) {
     let mut filled = 0;
     loop {
@@ -378,17 +425,17 @@ enum Ended {
 
 /// Fills `wcs` from one entry after the other, until they are alike; how many, and why it ended early.
 #[inline(never)]
-fn fill_each<F: CqeFormat>(
+fn fill_each<F: CqeFormat, P: Filled>(
     ring: &mut Ring<F>,
     slots: Slots<'_>,
     shared: &Shared,
     memory: Memory<'_>,
-    wcs: &mut [Wc],
+    wcs: &mut [P],
 ) -> (usize, Option<Ended>) {
     let Some(mut batch) = Batch::begin(ring, slots, shared, memory, None) else { return (0, None) };
     let mut filled = 0;
     while let Some(rest) = wcs.get_mut(filled..) {
-        filled += batch.take_titled(rest);
+        filled += P::take_titled(&mut batch, rest);
         let Some(wc) = wcs.get_mut(filled) else { break };
         match batch.next(wc) {
             Ok(true) if size_of::<F::Kept>() == 0 && batch.likeness.helps() => {

@@ -388,13 +388,13 @@ impl Current<'_> {
 
     /// A receive that succeeded.
     #[inline(always)]
-    fn received(&self) -> bool {
+    pub(super) fn received(&self) -> bool {
         self.succeeded() && self.cqe.opcode() != CqeOpcode::REQ
     }
 
     /// A receive whose entry tells of the packet's headers: with 32 bytes of data these lie in their place.
     #[inline(always)]
-    fn has_headers(&self) -> bool {
+    pub(super) fn has_headers(&self) -> bool {
         self.received() && self.cqe.format() != CqeDataFormat::INLINE_DATA32_SEG
     }
 
@@ -415,7 +415,7 @@ impl Current<'_> {
     }
 
     #[inline(always)]
-    fn byte_len(&self) -> Option<u32> {
+    pub(super) fn byte_len(&self) -> Option<u32> {
         match self.opcode()? {
             WcOpcode::COMP_SWAP | WcOpcode::FETCH_ADD => Some(8),
             WcOpcode::RDMA_READ => Some(self.cqe.byte_cnt()),

@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU32;
 
 use mlx5_hw::cqe::CqeRef;
 
-use super::batch::{self, Memory, Slots};
+use super::batch::{self, Filled, Memory, Slots};
 use super::completion::{Completion, Current, Told};
 use super::entries::{AnyBatch, AnyEntries, Entries};
 use super::run::{Run, Step};
@@ -66,20 +66,26 @@ impl Cq {
         taken
     }
 
+    /// [`poll_quick`](Self::poll_quick), compiled once.
+    fn poll_cq_quick(&mut self, wcs: &mut [Wc]) -> (usize, bool) {
+        self.poll_quick(wcs)
+    }
+
     /// Takes what is like the entries before, in the plainest rings; that is most of it. How many, and whether that is all there is
     /// to do.
-    fn poll_cq_quick(&mut self, wcs: &mut [Wc]) -> (usize, bool) {
+    #[inline(always)]
+    pub(super) fn poll_quick<P: Filled>(&mut self, to: &mut [P]) -> (usize, bool) {
         let Self { ring, mem, reader, likeness, .. } = self;
         let mem = mem.words();
         let taken = match ring {
-            AnyRing::B64(ring) => batch::fill_alike(ring, mem, reader, likeness, wcs),
-            AnyRing::B128(ring) => batch::fill_alike(ring, mem, reader, likeness, wcs),
+            AnyRing::B64(ring) => batch::fill_alike(ring, mem, reader, likeness, to),
+            AnyRing::B128(ring) => batch::fill_alike(ring, mem, reader, likeness, to),
             _ => 0,
         };
         if taken == 0 {
             return (0, false);
         }
-        if taken != wcs.len() && !self.is_idle() {
+        if taken != to.len() && !self.is_idle() {
             return (taken, false);
         }
         self.publish_batch();
@@ -88,7 +94,7 @@ impl Cq {
 
     /// Whether there is nothing to poll and nothing to tell; false may mean that it takes a closer look to say.
     #[inline(always)]
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         let empty = match &self.ring {
             AnyRing::B64(ring) => ring.is_empty(self.mem.words()),
             AnyRing::B128(ring) => ring.is_empty(self.mem.words()),
@@ -106,10 +112,16 @@ impl Cq {
             && self.shared.notice.error().is_none()
     }
 
-    /// Goes on behind the `filled` that were taken.
+    /// [`poll_on`](Self::poll_on), compiled once.
     #[inline(never)]
     fn poll_cq_on(&mut self, wcs: &mut [Wc], filled: usize) -> Result<usize, PollError> {
-        let Some(rest) = wcs.get_mut(filled..).filter(|rest| !rest.is_empty()) else { return Ok(filled) };
+        self.poll_on(wcs, filled)
+    }
+
+    /// Goes on behind the `filled` that were taken.
+    #[inline(always)]
+    pub(super) fn poll_on<P: Filled>(&mut self, to: &mut [P], filled: usize) -> Result<usize, PollError> {
+        let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) else { return Ok(filled) };
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
@@ -140,7 +152,7 @@ impl Cq {
 
     /// Gives what a batch has taken back to the device.
     #[inline(always)]
-    fn publish_batch(&self) {
+    pub(super) fn publish_batch(&self) {
         if !self.shared.ignore_overrun {
             self.publish();
         }

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::naive::{Layout, Mini, Next, Queue};
-use crate::world::{Shape, levels};
+use mlx5::{Packet, Wc};
+
+use crate::naive::{Layout, Mini, Naive, Next, Queue};
+use crate::world::{Facade, Shape, levels};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/rings")
@@ -70,8 +72,56 @@ impl Image {
     }
 }
 
-/// Drains `laps` laps with each level, in batches of `batch`, by `poll_cq` or as an iterator; the number of completions.
-fn drain(image: &Image, laps: u32, batch: usize, iterator: bool) -> usize {
+/// A way of polling; what it gives is compared.
+#[derive(Clone, Copy)]
+enum Way {
+    PollCq,
+    Iterator,
+    Packets,
+}
+
+/// What a batch gave.
+#[derive(Debug, PartialEq)]
+enum Given {
+    Completions(Vec<Wc>),
+    Seen(Vec<Next>),
+    Packets(Vec<Packet>),
+}
+
+impl Given {
+    fn len(&self) -> usize {
+        match self {
+            Self::Completions(all) => all.len(),
+            Self::Seen(all) => all.len(),
+            Self::Packets(all) => all.len(),
+        }
+    }
+}
+
+impl Way {
+    fn of_naive(self, naive: &mut Naive, batch: usize) -> Given {
+        match self {
+            Self::PollCq => Given::Completions(naive.poll_cq(batch).unwrap()),
+            Self::Iterator => Given::Seen(there(naive.iterate(batch))),
+            Self::Packets => Given::Packets(naive.poll_packets(batch).unwrap()),
+        }
+    }
+
+    fn of_facade(self, facade: &mut Facade, batch: usize) -> Given {
+        match self {
+            Self::PollCq => Given::Completions(facade.poll_cq(batch).unwrap()),
+            Self::Iterator => Given::Seen(there(facade.iterate(batch))),
+            Self::Packets => Given::Packets(facade.poll_packets(batch).unwrap()),
+        }
+    }
+}
+
+fn there(seen: Vec<Next>) -> Vec<Next> {
+    seen.into_iter().take_while(|next| *next != Next::Nothing).collect()
+}
+
+/// Drains `laps` laps with each level, in batches of `batch`; the number of completions.
+fn drain(image: &Image, laps: u32, batch: usize, way: Way) -> usize {
     let mut naive = image.shape.naive();
     let mut facades: Vec<_> = levels().into_iter().map(|cpu| (cpu, image.shape.facade(cpu))).collect();
     let mut drained = 0;
@@ -79,25 +129,14 @@ fn drain(image: &Image, laps: u32, batch: usize, iterator: bool) -> usize {
         naive.ring = image.lap(lap);
         facades.iter().for_each(|(_, facade)| facade.lay(&naive.ring));
         loop {
-            let expected = if iterator {
-                let seen = naive.iterate(batch).into_iter();
-                seen.take_while(|next| *next != Next::Nothing).collect()
-            } else {
-                naive.poll_cq(batch).unwrap().into_iter().map(Next::Completion).collect::<Vec<_>>()
-            };
+            let expected = way.of_naive(&mut naive, batch);
             for (cpu, facade) in &mut facades {
                 let what = || format!("{}, {}, batch {batch}, lap {lap}", image.name, cpu.name());
-                let seen: Vec<_> = if iterator {
-                    let seen = facade.iterate(batch).into_iter();
-                    seen.take_while(|next| *next != Next::Nothing).collect()
-                } else {
-                    facade.poll_cq(batch).unwrap().into_iter().map(Next::Completion).collect()
-                };
-                assert_eq!(seen, expected, "{}", what());
+                assert_eq!(way.of_facade(facade, batch), expected, "{}", what());
                 assert_eq!(facade.record(), naive.record, "{}", what());
                 facade.post_again();
             }
-            if expected.is_empty() {
+            if expected.len() == 0 {
                 break;
             }
             drained += expected.len();
@@ -114,7 +153,7 @@ fn drain(image: &Image, laps: u32, batch: usize, iterator: bool) -> usize {
 fn every_ring_gives_the_same_completions_in_batches_of_every_size() {
     for image in Image::all() {
         for batch in 1..=65 {
-            assert_eq!(drain(&image, 2, batch, false), 2 * 256, "{}", image.name);
+            assert_eq!(drain(&image, 2, batch, Way::PollCq), 2 * 256, "{}", image.name);
         }
     }
 }
@@ -123,7 +162,43 @@ fn every_ring_gives_the_same_completions_in_batches_of_every_size() {
 fn every_ring_gives_the_same_completions_one_by_one() {
     for image in Image::all() {
         for batch in [1, 2, 3, 5, 8, 13, 16, 31, 64, 65] {
-            assert_eq!(drain(&image, 2, batch, true), 2 * 256, "{}", image.name);
+            assert_eq!(drain(&image, 2, batch, Way::Iterator), 2 * 256, "{}", image.name);
+        }
+    }
+}
+
+#[test]
+fn every_ring_gives_the_same_packets_in_batches_of_every_size() {
+    for image in Image::all() {
+        for batch in (1..=9).chain([15, 16, 17, 31, 32, 63, 64, 65]) {
+            assert_eq!(drain(&image, 2, batch, Way::Packets), 2 * 256, "{}", image.name);
+        }
+    }
+}
+
+/// The first entries of the ring of packets, with a checksum and a VLAN tag where the PRM's `cqe64` has them.
+#[test]
+fn a_packet_says_what_its_entry_does() {
+    let image = Image::load("eth_256x64");
+    for cpu in levels() {
+        let mut facade = image.shape.facade(cpu);
+        let mut ring = image.lap(0);
+        for entry in ring.chunks_mut(64) {
+            entry[20..22].copy_from_slice(&[0xbe, 0xef]);
+            (entry[29], entry[30], entry[31]) = (entry[29] | 1, 0x60, 0x07);
+        }
+        facade.lay(&ring);
+        let packets = facade.poll_packets(64).unwrap();
+        let seen = |packet: &Packet| (packet.wr_id, packet.byte_len, packet.rss_hash);
+        assert_eq!(packets.len(), 64);
+        assert_eq!(seen(&packets[0]), (0x1000, 0x40, 0x1bad_cafe));
+        assert_eq!(seen(&packets[1]), (0x1001, 0x65, 0x1bad_caff));
+        for packet in &packets {
+            assert_eq!((packet.check_sum, packet.flow_tag, packet.vlan), (0xbeef, 0xff_ffff, 0x6007), "{}", cpu.name());
+            assert_eq!((packet.l3_type(), packet.l4_type(), packet.status().0), (1, 1, 0));
+            assert_eq!((packet.stride_index, packet.vendor_err), (0, 0));
+            // Layers 3 and 4 are good, a VLAN tag was there; everything but a stride is told.
+            assert_eq!(packet.flags.bits(), 0b110 | 1 << 8 | 1 << 10 | 1 << 12 | 0b1111 << 24);
         }
     }
 }
@@ -133,7 +208,7 @@ fn every_ring_gives_the_same_completions_one_by_one() {
 fn every_ring_gives_the_same_completions_on_many_laps() {
     for image in Image::all() {
         let laps = if matches!(image.shape.layout, Layout::Enhanced(_)) { 300 } else { 9 };
-        assert_eq!(drain(&image, laps, 64, false), laps as usize * 256, "{}", image.name);
+        assert_eq!(drain(&image, laps, 64, Way::PollCq), laps as usize * 256, "{}", image.name);
     }
 }
 

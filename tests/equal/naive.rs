@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use mlx5::{Wc, WcOpcode, WcStatus};
+use mlx5::{Packet, PacketFlags, Wc, WcOpcode, WcStatus};
 
 /// How sessions lie in the ring, if there are any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,8 @@ pub struct Naive {
     session: Option<Session>,
     /// Enhanced layout: the last whole completion, and by how much the next one's counter is higher.
     title: Option<([u8; 64], u16)>,
+    /// What the completion that came last was made of: its whole entry, and the mini if it came out of a session.
+    last: ([u8; 64], Option<([u8; 8], Mini)>),
     pending: Option<Bad>,
 }
 
@@ -115,6 +117,7 @@ impl Naive {
             queues,
             session: None,
             title: None,
+            last: ([0; 64], None),
             pending: None,
         }
     }
@@ -143,30 +146,39 @@ impl Naive {
 
     /// `poll_cq` of an array of `most`.
     pub fn poll_cq(&mut self, most: usize) -> Result<Vec<Wc>, Bad> {
+        self.poll(most, |_, wc| wc)
+    }
+
+    /// The same as packets.
+    pub fn poll_packets(&mut self, most: usize) -> Result<Vec<Packet>, Bad> {
+        self.poll(most, |naive, wc| packet(&wc, &naive.last.0, naive.last.1))
+    }
+
+    fn poll<T>(&mut self, most: usize, made: impl Fn(&Self, Wc) -> T) -> Result<Vec<T>, Bad> {
         if most == 0 {
             return Ok(Vec::new());
         }
         if let Some(bad) = self.pending.take() {
             return Err(bad);
         }
-        let (mut batch, mut wcs) = (self.begin(), Vec::new());
+        let (mut batch, mut all) = (self.begin(), Vec::new());
         let mut bad = None;
-        while wcs.len() < most {
+        while all.len() < most {
             match self.next(&mut batch) {
                 Next::Nothing => break,
                 Next::Bad(why) => {
                     bad = Some(why);
                     break;
                 }
-                Next::Completion(wc) => wcs.push(wc),
+                Next::Completion(wc) => all.push(made(self, wc)),
             }
         }
         self.end(batch);
         match bad {
-            Some(bad) if wcs.is_empty() => Err(bad),
+            Some(bad) if all.is_empty() => Err(bad),
             bad => {
                 self.pending = bad;
-                Ok(wcs)
+                Ok(all)
             }
         }
     }
@@ -237,6 +249,7 @@ impl Naive {
                 self.title = Some((entry, 1));
             }
             self.ci = self.ci.wrapping_add(1);
+            self.last = (entry, None);
             return Some(Ok(entry));
         }
         match self.layout {
@@ -278,6 +291,7 @@ impl Naive {
         let Session { title, since, array, at, count, mini } = &mut session;
         let bytes = &array[*at as usize % 8 * 8..][..8];
         let entry = expand(title, since.wrapping_add(*at as u16), bytes, *mini);
+        self.last = (entry, Some((bytes.try_into().unwrap(), *mini)));
         *at += 1;
         self.ci = self.ci.wrapping_add(1);
         self.session = (*at != *count).then_some(session);
@@ -404,6 +418,47 @@ fn received(entry: &[u8; 64], wc: Wc) -> Wc {
         sl: (flags_rqpn >> 24 & 0xf) as u8,
         dlid_path_bits: entry[17] & 0x7f,
         ..wc
+    }
+}
+
+/// What a packet stack is told, of `struct mlx5_cqe64` and `struct mlx5_mini_cqe8` as Linux reads them (`CQE_L2_OK`, `CQE_L3_OK`,
+/// `CQE_L4_OK`, `get_cqe_l4_hdr_type`, `get_cqe_l3_hdr_type`, `cqe_has_vlan`).
+fn packet(wc: &Wc, entry: &[u8; 64], mini: Option<([u8; 8], Mini)>) -> Packet {
+    use PacketFlags as F;
+    let Wc { wr_id, byte_len, vendor_err, .. } = *wc;
+    let nothing =
+        Packet { wr_id, byte_len, raw_status: wc.status.0 as u8, vendor_err: vendor_err as u8, ..Packet::default() };
+    if wc.status != WcStatus::SUCCESS || wc.opcode.0 < 128 {
+        return nothing;
+    }
+    let (hash, check_sum, stride) = match mini {
+        None => (Some(be32(&entry[12..])), Some(be16(&entry[20..])), None),
+        Some((mini, Mini::Hash)) => (Some(be32(&mini)), None, None),
+        Some((mini, Mini::Csum)) => (None, Some(be16(&mini)), None),
+        Some((mini, Mini::CsumStridx)) => (None, Some(be16(&mini)), Some(be16(&mini[2..]))),
+        Some((mini, Mini::FtagStridx | Mini::L34hStridx)) => (None, None, Some(be16(&mini[2..]))),
+    };
+    let mut flags = F::RECEIVED | F::FLOW_TAG;
+    let is = [
+        (F::L2_OK, entry[28] & 1 != 0),
+        (F::L3_OK, entry[28] & 2 != 0),
+        (F::L4_OK, entry[28] & 4 != 0),
+        (F::VLAN_STRIPPED, entry[29] & 1 != 0),
+        (F::GRH, entry[24] >> 4 & 3 != 0),
+        (F::RSS_HASH, hash.is_some()),
+        (F::CHECK_SUM, check_sum.is_some()),
+        (F::STRIDE_INDEX, stride.is_some()),
+    ];
+    is.iter().for_each(|(flag, is)| flags.set(*flag, *is));
+    let types = u32::from(entry[29] >> 2 & 3) << 10 | u32::from(entry[29] >> 4 & 7) << 12;
+    Packet {
+        rss_hash: hash.unwrap_or(0),
+        flow_tag: be32(&entry[56..]) & 0xff_ffff,
+        vlan: be16(&entry[30..]),
+        stride_index: stride.unwrap_or(0),
+        flags: flags | F::from_bits_retain(types),
+        check_sum: check_sum.unwrap_or(0),
+        ..nothing
     }
 }
 

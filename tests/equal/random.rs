@@ -52,6 +52,7 @@ enum Step {
     Write { kind: Kind, length: u32, seed: u64 },
     Poll { most: usize },
     Iterate { most: usize },
+    Packets { most: usize },
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -76,6 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (kind(), 1_u32..=24, any::<u64>()).prop_map(|(kind, length, seed)| Step::Write { kind, length, seed }),
         3 => (0_usize..=67).prop_map(|most| Step::Poll { most }),
         1 => (1_usize..=20).prop_map(|most| Step::Iterate { most }),
+        2 => (0_usize..=67).prop_map(|most| Step::Packets { most }),
     ]
 }
 
@@ -326,6 +328,12 @@ fn play(shape: &Shape, orderly: bool, steps: &[Step]) -> Result<(), TestCaseErro
                 let expected = naive.poll_cq(most);
                 for (cpu, facade) in &mut facades {
                     prop_assert_eq!(&facade.poll_cq(most), &expected, "{}", cpu.name());
+                }
+            }
+            Step::Packets { most } => {
+                let expected = naive.poll_packets(most);
+                for (cpu, facade) in &mut facades {
+                    prop_assert_eq!(&facade.poll_packets(most), &expected, "{}", cpu.name());
                 }
             }
             Step::Iterate { most } => {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use mlx5::dv::{CqeCompLayout, CqeCompResFormat};
 use mlx5::raw::{RawCqAttr, RawQp, RawQpAttr, RawSrq};
-use mlx5::{Cpu, Cq, Entries, PollAttr, PollError, Poller, Wc, WcFlags, WcOpcode, WcResultFlags, WcStatus};
+use mlx5::{Cpu, Cq, Entries, Packet, PollAttr, PollError, Poller, Wc, WcFlags, WcOpcode, WcResultFlags, WcStatus};
 use mlx5_hw::ring::{Basic, Cqe64, Cqe128, Enhanced};
 
 use crate::naive::{Bad, Layout, Mini, Naive, Next, Queue, STAMP};
@@ -154,6 +154,14 @@ impl Facade {
         let n = self.cq.poll_cq(&mut wcs).map_err(bad)?;
         wcs.truncate(n);
         Ok(wcs)
+    }
+
+    /// `poll_packets`.
+    pub fn poll_packets(&mut self, most: usize) -> Result<Vec<Packet>, Bad> {
+        let mut packets = vec![Packet::default(); most];
+        let n = self.cq.poll_packets(&mut packets).map_err(bad)?;
+        packets.truncate(n);
+        Ok(packets)
     }
 
     /// `start_poll` and `next`, as [`Naive::iterate`] does it: every other time by the poller for the ring's format alone.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use mlx5::dv::{CqeCompLayout, CqeCompResFormat};
 use mlx5::raw::{RawCqAttr, RawQp, RawQpAttr, RawSrq};
-use mlx5::{Completion, Cpu, Cq, Error, PollAttr, Wc, WcFlags};
+use mlx5::{Completion, Cpu, Cq, Error, Packet, PollAttr, PollError, Wc, WcFlags};
 
 /// How completions are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,17 +18,20 @@ pub enum Mode {
     /// `start_poll`, `next` and the end of the poller; of each completion `wr_id`, status, opcode, `byte_len`, flags, immediate data
     /// and `qp_num` are read.
     Iterator,
+    /// `poll_packets` into an array of 32-byte packets.
+    Burst,
 }
 
 impl Mode {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 2] = [Self::PollCq, Self::Iterator];
+    pub const ALL: [Self; 3] = [Self::PollCq, Self::Iterator, Self::Burst];
 
     /// Its name in reports.
     pub const fn name(self) -> &'static CStr {
         match self {
             Self::PollCq => c"poll_cq",
             Self::Iterator => c"iterator",
+            Self::Burst => c"burst",
         }
     }
 }
@@ -105,6 +108,7 @@ pub struct Drain {
     _record: Box<AtomicU64>,
     mode: Mode,
     wcs: Vec<Wc>,
+    packets: Vec<Packet>,
     params: Params,
     /// Entries taken so far.
     taken: u32,
@@ -144,7 +148,8 @@ impl Drain {
             RawQp::attach(&cq, &RawQpAttr { user_index, qpn, recv_wr_ids, send_wr_ids: &send, srq: srq.as_ref() })
         });
         let queues = queues.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { queues, srq, cq, _record: record, mode, wcs: vec![Wc::default(); 64], params: *params, taken: 0 })
+        let (wcs, packets) = (vec![Wc::default(); 64], vec![Packet::default(); 64]);
+        Ok(Self { queues, srq, cq, _record: record, mode, wcs, packets, params: *params, taken: 0 })
     }
 
     /// Drains up to `want` completions in polls of `batch`: how many there were, and the sum of `wr_id`, length and status of each. It
@@ -154,8 +159,15 @@ impl Drain {
             self.number_the_lap();
         }
         let (drained, sum) = match self.mode {
-            Mode::PollCq => self.poll(batch, want),
+            Mode::PollCq => {
+                let of = |wc: &Wc| (wc.wr_id, wc.byte_len, wc.status.0);
+                poll(&mut self.cq, &mut self.wcs, (batch, want), Cq::poll_cq, of)
+            }
             Mode::Iterator => self.iterate(batch, want),
+            Mode::Burst => {
+                let of = |packet: &Packet| (packet.wr_id, packet.byte_len, packet.raw_status.into());
+                poll(&mut self.cq, &mut self.packets, (batch, want), Cq::poll_packets, of)
+            }
         };
         self.taken = self.taken.wrapping_add(drained);
         for queue in &self.queues {
@@ -181,23 +193,6 @@ impl Drain {
         }
     }
 
-    fn poll(&mut self, batch: u32, want: u32) -> (u32, u64) {
-        if batch as usize > self.wcs.len() {
-            self.wcs.resize(batch as usize, Wc::default());
-        }
-        let (mut drained, mut sum) = (0, 0_u64);
-        while drained < want {
-            let room = batch.min(want - drained) as usize;
-            let Some(wcs) = self.wcs.get_mut(..room) else { break };
-            let Ok(n @ 1..) = self.cq.poll_cq(wcs) else { break };
-            for wc in wcs.iter().take(n) {
-                sum = sum.wrapping_add(wc.wr_id).wrapping_add(u64::from(wc.byte_len) + u64::from(wc.status.0));
-            }
-            drained += n as u32;
-        }
-        (drained, sum)
-    }
-
     fn iterate(&mut self, batch: u32, want: u32) -> (u32, u64) {
         let (mut drained, mut sum, mut others) = (0, 0_u64, 0);
         while drained < want && batch != 0 {
@@ -215,6 +210,31 @@ impl Drain {
         black_box(others);
         (drained, sum)
     }
+}
+
+/// Polls arrays by `call`, and adds up what `of` tells of each completion: its `wr_id`, length and status.
+#[inline(always)]
+fn poll<T: Copy + Default>(
+    cq: &mut Cq,
+    all: &mut Vec<T>,
+    (batch, want): (u32, u32),
+    call: impl Fn(&mut Cq, &mut [T]) -> Result<usize, PollError>,
+    of: impl Fn(&T) -> (u64, u32, u32),
+) -> (u32, u64) {
+    if batch as usize > all.len() {
+        all.resize(batch as usize, T::default());
+    }
+    let (mut drained, mut sum) = (0, 0_u64);
+    while drained < want {
+        let room = batch.min(want - drained) as usize;
+        let Some(some) = all.get_mut(..room) else { break };
+        let Ok(n @ 1..) = call(cq, some) else { break };
+        for (wr_id, length, status) in some.iter().take(n).map(&of) {
+            sum = sum.wrapping_add(wr_id).wrapping_add(u64::from(length) + u64::from(status));
+        }
+        drained += n as u32;
+    }
+    (drained, sum)
 }
 
 /// Reads all fields; what makes the sum.

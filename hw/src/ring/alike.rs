@@ -28,9 +28,9 @@ pub struct Alike<'r> {
     pub(crate) recipe: &'r Recipe,
     /// What takes many of them, if the processor has it.
     takers: Option<Takers>,
-    stride: usize,
+    pub(super) stride: usize,
     /// Number of requests that may be taken without their names.
-    unnamed: usize,
+    pub(super) unnamed: usize,
 }
 
 /// In which order the requests of a queue end.
@@ -94,10 +94,10 @@ impl<'r> Alike<'r> {
 /// The next requests of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct InOrder<'q> {
-    names: &'q [AtomicU64],
-    place: u16,
-    mask: u16,
-    count: usize,
+    pub(super) names: &'q [AtomicU64],
+    pub(super) place: u16,
+    pub(super) mask: u16,
+    pub(super) count: usize,
 }
 
 impl<'q> InOrder<'q> {

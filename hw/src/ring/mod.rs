@@ -102,6 +102,7 @@ mod alike;
 mod consumer;
 mod formats;
 mod layouts;
+mod packets;
 mod resize;
 mod sessions;
 mod titled;

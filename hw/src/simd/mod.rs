@@ -3,11 +3,14 @@
 //! Nothing here looks at the processor: that takes an operating system, or registers that a library should not touch. Who
 //! can look tells it by a [`Cpu`].
 
+mod packets;
 mod recipe;
 mod session;
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 mod x86;
 
+pub(crate) use packets::packet_taker;
+pub use packets::{PACKET, PacketRecipe, PacketRecord};
 pub use recipe::{RECORD, Recipe, Record};
 pub(crate) use session::{take_minis, write_record};
 

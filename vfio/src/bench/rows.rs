@@ -122,6 +122,7 @@ impl Reader {
         match self {
             Self::Poll(batch) => format!("poll_cq {batch}"),
             Self::Iterator(batch) => format!("iterator {batch}"),
+            Self::Packets => "poll_packets 64".into(),
         }
     }
 }
@@ -188,7 +189,7 @@ pub fn rows(quick: bool) -> Vec<Row> {
 
 fn plain() -> Vec<Row> {
     use Kind::{Ethernet, Mix, Requester, Send, SendImm, Srq};
-    use Reader::{Iterator, Poll};
+    use Reader::{Iterator, Packets, Poll};
     vec![
         hot(Send, Poll(1), peers::POLL_1, aim(5.0, 6.5)),
         hot(Send, Poll(16), peers::POLL_16, both(2.2, 3.0)),
@@ -210,6 +211,7 @@ fn plain() -> Vec<Row> {
         hot(Mix, Poll(16), peers::MIX, None),
         hot(Mix, Poll(16), peers::MIX_4096, both(4.5, 6.0)).large(),
         hot(Mix, Iterator(64), peers::ITERATOR_MIX_4096, None).large(),
+        hot(Ethernet, Packets, peers::ETHERNET, aim(2.0, 3.0)),
         hot(Ethernet, Poll(64), peers::ETHERNET, None),
         hot(Ethernet, Iterator(64), peers::ETHERNET, None),
     ]
@@ -237,6 +239,9 @@ fn compressed() -> Vec<Row> {
         basic(Hash, 63, peers::NONE, None).large(),
         hot(Kind::Enhanced, Reader::Poll(64), peers::ENHANCED, both(1.3, 1.7)),
         hot(Kind::Enhanced, Reader::Iterator(64), peers::ENHANCED, None),
+        hot(Kind::Basic(Hash, 8), Reader::Packets, peers::HASH_8, None),
+        hot(Kind::Basic(Hash, 63), Reader::Packets, peers::HASH_63, None),
+        hot(Kind::Enhanced, Reader::Packets, peers::ENHANCED, None),
         hot(Kind::Enhanced, Reader::Poll(64), peers::NONE, None).large(),
     ]
 }
