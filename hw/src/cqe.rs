@@ -381,7 +381,7 @@ impl<'a> CqeRef<'a> {
     }
 
     /// Receive-side-scaling hash of an Ethernet packet; `None` if a session does not have it: only
-    /// [`MiniFormat::Hash`](crate::mini_cqe::MiniFormat::Hash) does.
+    /// [`MiniFormat::Hash`] does.
     #[inline]
     pub fn rss_hash_result(self) -> Option<u32> {
         match self.mini {
@@ -391,7 +391,7 @@ impl<'a> CqeRef<'a> {
     }
 
     /// Checksum over an Ethernet packet behind its Ethernet header; `None` if a session does not have it: only the
-    /// [`MiniFormat`](crate::mini_cqe::MiniFormat)s with a checksum do.
+    /// [`MiniFormat`]s with a checksum do.
     #[inline]
     pub fn check_sum(self) -> Option<u16> {
         match self.mini {
@@ -401,7 +401,7 @@ impl<'a> CqeRef<'a> {
     }
 
     /// Index of the first stride that the packet fills, in a session of a
-    /// [`MiniFormat`](crate::mini_cqe::MiniFormat) with it; `None` for a full entry, which has it in place of
+    /// [`MiniFormat`] with it; `None` for a full entry, which has it in place of
     /// [`wqe_counter`](Self::wqe_counter) when its queue has strides.
     #[inline]
     pub fn stride_index(self) -> Option<u16> {

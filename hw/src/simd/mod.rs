@@ -121,7 +121,7 @@ pub struct First {
     pub(crate) op_own: u8,
 }
 
-/// Takes entries as long as they are alike, [`FEW`] at a time, and writes their records; how many it took: given what is alike, the
+/// Takes entries as long as they are alike, four at a time, and writes their records; how many it took: given what is alike, the
 /// descriptor of the first entry, the first name, the first record, the most to take, and the first's own.
 ///
 /// Its arguments travel in registers: what is written to memory just before it is read by a wider load is waited for.

@@ -47,6 +47,7 @@ impl PacketRecipe {
     ///
     /// # Panics
     /// For any other move. To be used in constants, where that does not compile.
+    #[expect(clippy::panic, reason = "at compile time")]
     pub const fn with(mut self, from: usize, to: usize, bits: u8) -> Self {
         match (to, from) {
             (8..16, 8..16 | 40..48) if bits == u8::MAX => {
