@@ -134,6 +134,12 @@ impl RawQp {
         self.work.recv().post_again(n);
     }
 
+    /// Starts anew: what was posted is forgotten, and all places of both queues are posted, from the first on, with the ids that
+    /// they have. For rings whose entries count from 0 again in each lap; nobody polls meanwhile.
+    pub fn rewind(&self) {
+        self.work.queues.iter().for_each(Outstanding::rewind);
+    }
+
     /// The same for `n` basic blocks of the send queue, each a request of its own.
     pub fn announce_sends(&self, n: u32) {
         self.work.send().post_again(n);

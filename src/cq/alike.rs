@@ -1,6 +1,7 @@
 //! Entries that are like the one before, which most are: what has to be known of one to take the next ones many at a time.
 
 use core::mem::offset_of;
+use core::sync::atomic::AtomicU32;
 
 use mlx5_hw::be::Be32;
 use mlx5_hw::cqe::{Cqe64Layout, CqeOpcode, CqeRef, OpOwn};
@@ -45,23 +46,32 @@ impl Likeness {
         Self { cpu, last: (0, Be32::ZERO), pattern: None, titled: None }
     }
 
-    /// Looks at an ordinary entry of a queue that was delivered.
+    /// Looks at an ordinary entry of a queue that was delivered. Whether those behind it may be taken many at a time.
     #[inline(always)]
-    pub(super) fn see<F: CqeFormat>(&mut self, cqe: CqeRef<'_>, user_index: Be32, found: Found<'_, QpWork>) {
-        let this = (cqe.op_own().into_bits() & !OWNER, user_index);
+    pub(super) fn see<F: CqeFormat>(
+        &mut self,
+        words: &[AtomicU32; 16],
+        op_own: OpOwn,
+        user_index: Be32,
+        found: Found<'_, QpWork>,
+    ) -> bool {
+        let this = (op_own.into_bits() & !OWNER, user_index);
         if self.last != this {
             self.last = this;
             self.pattern = None;
-        } else if self.pattern.is_none() {
-            self.pattern = pattern::<F>(self.cpu, cqe, found);
+            return false;
         }
+        if self.pattern.is_none() {
+            self.pattern = pattern::<F>(self.cpu, words, found);
+        }
+        self.helps()
     }
 }
 
 impl Likeness {
     /// Whether the last entries were alike, and more like them can be taken many at a time.
     #[inline(always)]
-    pub(super) fn helps(&self) -> bool {
+    fn helps(&self) -> bool {
         self.pattern.as_ref().is_some_and(|pattern| pattern.alike.are_taken())
     }
 
@@ -76,7 +86,9 @@ const OWNER: u8 = OpOwn::new().with_owner(true).into_bits();
 /// What ordinary entries like this one have in common, if records of them are made by moving bytes.
 #[cold]
 #[inline(never)]
-fn pattern<F: CqeFormat>(cpu: Cpu, cqe: CqeRef<'_>, found: Found<'_, QpWork>) -> Option<Pattern> {
+fn pattern<F: CqeFormat>(cpu: Cpu, words: &[AtomicU32; 16], found: Found<'_, QpWork>) -> Option<Pattern> {
+    // Read anew, so it may have become another one.
+    let cqe = Some(CqeRef::new(words)).filter(|cqe| cqe.is_ordinary())?;
     let receive = cqe.opcode() != CqeOpcode::REQ;
     let shared = if receive { found.keep(|queue| queue.srq.as_deref()) } else { None };
     let (order, recipe, headers, flags) = match cqe.opcode() {

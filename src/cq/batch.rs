@@ -187,15 +187,13 @@ fn take<'m, F: CqeFormat, P: Place<'m>>(
 ) -> Taken {
     let user_index = cqe.dword::<{ Cqe64Layout::SRQN_UIDX.dword() }>();
     let receive = cqe.opcode() != CqeOpcode::REQ;
-    if cqe.is_ordinary()
-        && let Row::Live(queue) = pass.find(user_index.get() & INDEX_MASK)
-        && queue.queue(receive).reported_by(known.cqn)
-        && (receive || send_opcode(cqe).is_some())
+    if let Row::Live(queue) = pass.find(user_index.get() & INDEX_MASK)
+        && is_plain(cqe, &queue, known.cqn)
     {
         let Some(wr_id) = end_request(&queue, receive, cqe.wqe_counter()) else { return unknown_queue(cqe) };
         let current = Current { cqe, wr_id, status: WcStatus::SUCCESS };
         if !cqe.is_compressed() {
-            likeness.see::<F>(cqe, user_index, queue);
+            likeness.see::<F>(cqe.words(), cqe.op_own(), user_index, queue);
         } else if P::OF_RECORDS {
             sessions::see(&mut likeness.titled, &current);
         }
@@ -408,22 +406,74 @@ pub(super) fn fill<F: CqeFormat, P: Filled>(
             continue;
         }
         let Some(rest) = wcs.get_mut(filled..) else { return (filled, None) };
+        let taken = fill_ordinary(ring, slots.mem, shared.cqn, reader, likeness, rest);
+        filled += taken;
+        if taken != 0 {
+            continue;
+        }
+        let Some(rest) = wcs.get_mut(filled..) else { return (filled, None) };
         match fill_each(ring, slots, shared, Memory { reader, likeness }, rest) {
-            (taken, Some(Ended::Alike)) => filled += taken,
+            (taken, Some(Ended::Once)) => filled += taken,
             (taken, Some(Ended::Bad(error))) => return (filled + taken, Some(error)),
             (taken, None) => return (filled + taken, None),
         }
     }
 }
 
-/// Why filling one by one ended before there was no entry, or no place for one.
+/// Fills `wcs` from ordinary entries of plain rings, until they are alike; how many. Nothing here is handed to a function that is not
+/// inlined, so that an entry's fields go from the ring to their place.
+#[inline(never)]
+fn fill_ordinary<F: CqeFormat, P: Filled>(
+    ring: &mut Ring<F>,
+    mem: &[AtomicU32],
+    cqn: u32,
+    reader: &mut Reader<QpWork>,
+    likeness: &mut Likeness,
+    wcs: &mut [P],
+) -> usize {
+    if size_of::<F::Kept>() != 0 {
+        return 0;
+    }
+    let Ok(mut entries) = ring.consume(mem) else { return 0 };
+    let mut filled = 0;
+    for wc in wcs {
+        let Some(cqe) = entries.next() else { break };
+        let user_index = cqe.dword::<{ Cqe64Layout::SRQN_UIDX.dword() }>();
+        let receive = cqe.opcode() != CqeOpcode::REQ;
+        let ended = match reader.find(user_index.get() & INDEX_MASK) {
+            Row::Live(queue) if is_plain(cqe, &queue, cqn) => {
+                end_request(&queue, receive, cqe.wqe_counter()).map(|wr_id| (queue, wr_id))
+            }
+            _ => None,
+        };
+        let Some((queue, wr_id)) = ended else {
+            entries.put_back();
+            break;
+        };
+        wc.put(Current { cqe, wr_id, status: WcStatus::SUCCESS });
+        filled += 1;
+        if likeness.see::<F>(cqe.words(), cqe.op_own(), user_index, queue) {
+            break;
+        }
+    }
+    filled
+}
+
+/// Whether an entry is ordinary and what it names is this CQ's.
+#[inline(always)]
+fn is_plain(cqe: CqeRef<'_>, queue: &QpWork, cqn: u32) -> bool {
+    let receive = cqe.opcode() != CqeOpcode::REQ;
+    cqe.is_ordinary() && queue.queue(receive).reported_by(cqn) && (receive || send_opcode(cqe).is_some())
+}
+
+/// Why that ended before there was no entry, or no place for one.
 enum Ended {
-    /// The last entries were alike.
-    Alike,
+    /// One was delivered that a closer look was needed for.
+    Once,
     Bad(PollError),
 }
 
-/// Fills `wcs` from one entry after the other, until they are alike; how many, and why it ended early.
+/// Fills `wcs` from entries that need a closer look: in plain rings one, else one after the other. How many, and why it ended early.
 #[inline(never)]
 fn fill_each<F: CqeFormat, P: Filled>(
     ring: &mut Ring<F>,
@@ -438,9 +488,7 @@ fn fill_each<F: CqeFormat, P: Filled>(
         filled += P::take_titled(&mut batch, rest);
         let Some(wc) = wcs.get_mut(filled) else { break };
         match batch.next(wc) {
-            Ok(true) if size_of::<F::Kept>() == 0 && batch.likeness.helps() => {
-                return (filled + 1, Some(Ended::Alike));
-            }
+            Ok(true) if size_of::<F::Kept>() == 0 => return (filled + 1, Some(Ended::Once)),
             Ok(true) => filled += 1,
             Ok(false) => return (filled, None),
             Err(error) => return (filled, Some(Ended::Bad(error))),

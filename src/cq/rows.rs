@@ -307,6 +307,12 @@ impl<T> Last<T> {
 }
 
 impl<T> Reader<T> {
+    /// Finds the queue with this index, for as long as no pass is started.
+    #[inline(always)]
+    pub(crate) fn find(&mut self, index: u32) -> Row<'_, T> {
+        self.last.find(&self.rows, index)
+    }
+
     /// What was kept of a queue that this reader found, for as long as no pass is started; `None` if queues were retired since.
     #[inline(always)]
     pub(crate) fn again<'r, P>(&'r mut self, kept: &'r Kept<P>) -> Option<&'r P> {

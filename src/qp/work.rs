@@ -202,6 +202,15 @@ impl Outstanding {
         self.head.store(head.wrapping_add(count.min(room)), Ordering::Release);
     }
 
+    /// Posts all places from the first on, one place each, with the names that they have: nobody polls or posts meanwhile.
+    pub(crate) fn rewind(&self) {
+        if self.ahead.swap(0, Ordering::Relaxed) != 0 {
+            self.spans.iter().for_each(|span| span.store(1, Ordering::Relaxed));
+        }
+        self.tail.store(0, Ordering::Relaxed);
+        self.head.store(self.wr_ids.len() as u32, Ordering::Release);
+    }
+
     /// Poller: how far the place of `counter` is behind the oldest that is not free, and how many are not.
     #[inline(always)]
     fn distance(&self, counter: u16) -> (u32, u32) {
