@@ -37,19 +37,6 @@ pub fn dma_rmb() {
     fence(Ordering::SeqCst);
 }
 
-/// Asks for the line at `at`, which is soon to be read or written. No more than a hint, and nothing where the target has none.
-#[inline(always)]
-pub(crate) fn prefetch<T>(at: &T) {
-    #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(loom)))]
-    // SAFETY: the target has the instruction, and it does nothing but that.
-    unsafe {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>((&raw const *at).cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(loom))))]
-    let _ = at;
-}
-
 /// Stores before it (entries, records) are seen by the device before stores behind it (record, doorbell).
 #[inline(always)]
 pub fn dma_wmb() {

@@ -13,6 +13,9 @@ pub trait Layout: Sealed + Sized + core::fmt::Debug {
     /// A title may serve sessions of later batches.
     const KEEPS_TITLE: bool;
 
+    /// Slots of sessions are stamped on every lap.
+    const STAMPS_SESSIONS: bool = !Self::KEEPS_TITLE;
+
     /// Whether the slot with last dword `tail` is software's in lap `lap`.
     fn is_owned(tail: Be32, lap: u32) -> bool;
 
@@ -98,7 +101,7 @@ impl Layout for BasicLayout {
     #[inline]
     fn stamp<F: PlainFormat>(batch: &Consumer<'_, Compressed<F, Self>>) {
         if let Some(first) = batch.sessions.first {
-            batch.stamp_all(first);
+            batch.stamp_all(first, batch.ci);
         }
     }
 }

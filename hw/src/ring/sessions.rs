@@ -233,15 +233,19 @@ impl<'m, F: PlainFormat, L: Layout> Consumer<'m, Compressed<F, L>> {
         }
     }
 
-    /// [Stamps](Self::stamp) the slots from index `first` on.
-    #[inline]
-    pub(super) fn stamp_all(&self, first: u32) {
-        let count = self.ci.wrapping_sub(first) as usize;
-        let slots = self.mem.chunks_exact(F::SIZE / 4).take(self.mask as usize + 1);
-        let to_the_end = slots.clone().skip((first & self.mask) as usize);
-        let behind_the_end = slots.take(count.saturating_sub(to_the_end.len()));
-        let tails = to_the_end.take(count).chain(behind_the_end).filter_map(|slot| slot.last());
-        tails.for_each(|tail| tail.store(Be32::new(L::VACANT).to_raw(), Relaxed));
+    /// [Stamps](Self::stamp) the slots from index `from` to the one before `to`.
+    #[inline(always)]
+    pub(super) fn stamp_all(&self, from: u32, to: u32) {
+        let (slot, words) = ((from & self.mask) as usize, F::SIZE / 4);
+        let count = to.wrapping_sub(from) as usize;
+        // Where they lie one behind the other, as nearly all do.
+        if let Some(slots) = self.mem.get(slot * words..(slot + count) * words)
+            && slot + count <= self.mask as usize + 1
+        {
+            let tails = slots.chunks_exact(words).filter_map(|slot| slot.last());
+            return tails.for_each(|tail| tail.store(Be32::new(L::VACANT).to_raw(), Relaxed));
+        }
+        (0..count as u32).for_each(|i| self.stamp(from.wrapping_add(i)));
     }
 
     /// Stamps the slot of index `ci`: no lap takes it for an entry.

@@ -8,7 +8,6 @@ use core::sync::atomic::AtomicU64;
 use super::layouts::Layout;
 use super::sessions::{Compressed, Words};
 use super::{Consumer, CqeFormat, InOrder, PlainFormat};
-use crate::arch;
 use crate::be::Be32;
 use crate::cqe::{CqeDataFormat, CqeRef, INDEX_MASK, OpOwn};
 use crate::mini_cqe::MiniFormat;
@@ -124,9 +123,14 @@ impl<'m, F: PlainFormat, L: Layout> Consumer<'m, Compressed<F, L>> {
                     taken += 1;
                     continue;
                 }
+                let pending = self.sessions.first;
                 if !L::begin(self, cqe) {
                     self.ci = at;
                     return taken;
+                }
+                if let Some(first) = pending.filter(|_| L::STAMPS_SESSIONS) {
+                    self.stamp_all(first, at);
+                    self.sessions.first = Some(at);
                 }
             }
             let (title, open) = (self.sessions.title, self.sessions.open);
@@ -140,30 +144,38 @@ impl<'m, F: PlainFormat, L: Layout> Consumer<'m, Compressed<F, L>> {
     }
 
     /// Takes completions of the open session with this record, as many as there are names and places; how many.
+    ///
+    /// Slots are stamped at once, while their array is at hand, but for the title's, which need not be, and those of an array that is not
+    /// yet used up: these are left for the batch's end.
     #[inline(always)]
     fn take_of_session<R: Record>(&mut self, cpu: Cpu, record: &R, names: &[AtomicU64], to: &mut [R]) -> usize {
-        let open = self.sessions.open;
+        let (open, start) = (self.sessions.open, self.ci);
         let most = (open.count.wrapping_sub(open.at) as usize).min(names.len()).min(to.len());
         let mut minis = self.sessions.minis;
+        let mut unstamped = start.wrapping_add(u32::from(open.at == 0));
+        let at_once = L::STAMPS_SESSIONS && self.sessions.first.is_none_or(|first| first == start);
         let mut taken = 0;
         while taken < most {
             let at = open.at.wrapping_add(taken as u32);
             if at != 0 && at.is_multiple_of(ARRAY) {
-                minis = self.descriptor(self.ci.wrapping_add(taken as u32));
+                minis = self.descriptor(start.wrapping_add(taken as u32));
             }
-            let some = (ARRAY - at % ARRAY).min((most - taken) as u32);
-            if !L::KEEPS_TITLE {
-                // They will be stamped, and most of them nobody has read.
-                (0..some).for_each(|i| arch::prefetch(self.descriptor(self.ci.wrapping_add(taken as u32 + i))));
-            }
-            let until = taken + some as usize;
+            let until = most.min(taken + (ARRAY - at % ARRAY) as usize);
             let (Some(names), Some(to)) = (names.get(taken..until), to.get_mut(taken..until)) else { break };
             taken += simd::take_minis(cpu, minis, at, record, names, to);
+            let (next, behind) = (open.at.wrapping_add(taken as u32), start.wrapping_add(taken as u32));
+            if at_once && (next.is_multiple_of(ARRAY) || next == open.count) {
+                self.stamp_all(unstamped, behind);
+                unstamped = behind;
+            }
         }
         self.sessions.minis = minis;
         self.sessions.open.at = open.at.wrapping_add(taken as u32);
         self.sessions.open.since = open.since.wrapping_add(taken as u16);
-        self.ci = self.ci.wrapping_add(taken as u32);
+        self.ci = start.wrapping_add(taken as u32);
+        if at_once {
+            self.sessions.first = self.sessions.open.is_open().then_some(unstamped);
+        }
         taken
     }
 }
