@@ -155,26 +155,6 @@ fn a_cq_is_polled_as_a_ring_of_the_format_that_it_has() {
     assert_eq!(memory.record(), [0, 0, 0, 3, 0xa5, 0xa5, 0xa5, 0xa5]);
 }
 
-/// Whoever posts a receive for each that ends need not wait for the batch.
-#[test]
-fn the_place_of_a_completion_is_free_before_its_batch_ends() {
-    let memory = Memory::vacant();
-    let mut cq = memory.cq();
-    let attr = RawQpAttr { user_index: 5, recv_wr_ids: &[10, 11, 12, 13], ..Default::default() };
-    let qp = RawQp::attach(&cq, &attr).unwrap();
-    for lap in 0..4 {
-        (0..4).for_each(|n| memory.write(4 * lap + n, RESP_SEND, 5, (4 * lap + n) as u8));
-        let mut poller = cq.start_poll(&PollAttr::default()).unwrap();
-        let mut ids = vec![poller.completion().wr_id()];
-        qp.announce_receives(1);
-        while let Ok(completion) = poller.next() {
-            ids.push(completion.wr_id());
-            qp.announce_receives(1);
-        }
-        assert_eq!(ids, [10, 11, 12, 13], "lap {lap}");
-    }
-}
-
 #[test]
 fn completions_of_a_queue_that_goes_during_a_batch_are_left_out() {
     let memory = Memory::vacant();

@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
-use crate::naive::{Layout, Queue};
+use mlx5::Cpu;
+
+use crate::naive::{Layout, Naive, Queue};
 use crate::world::{Shape, levels};
 
 /// Entries in the run; the first ones are what the others are compared with.
@@ -39,12 +41,11 @@ fn shape(shared: bool) -> Shape {
     Shape { log: 4, cqe_size: 64, layout: Layout::Plain, queues }
 }
 
-#[test]
-fn every_bit_that_counts_is_seen_at_every_place() {
+/// The run's ring, and for each of its entries in turn all that differ in one bit of it.
+fn each_bit(mut check: impl FnMut(&Shape, Naive, &str)) {
     for run in RUNS {
         let shape = shape(run.2);
-        let bits = PLACES_IN_RUN.into_iter().flat_map(|at| (0..512).map(move |bit| (at, bit)));
-        for ((at, bit), packets) in bits.flat_map(|place| [(place, false), (place, true)]) {
+        for (at, bit) in PLACES_IN_RUN.into_iter().flat_map(|at| (0..512).map(move |bit| (at, bit))) {
             let mut naive = shape.naive();
             for (n, slot) in naive.ring.chunks_mut(64).enumerate() {
                 slot.copy_from_slice(&entry(n, run));
@@ -53,17 +54,39 @@ fn every_bit_that_counts_is_seen_at_every_place() {
                 }
             }
             naive.ring[64 * at + bit / 8] ^= 1 << (bit % 8);
-            let facades = levels().into_iter().map(|cpu| (cpu, shape.facade(cpu)));
-            let mut facades: Vec<_> = facades.inspect(|(_, facade)| facade.lay(&naive.ring)).collect();
-            for _ in 0..3 {
-                let expected = if packets { naive.poll_packets(16).map(Err) } else { naive.poll_cq(16).map(Ok) };
-                for (cpu, facade) in &mut facades {
-                    let what = || format!("{run:x?}, entry {at}, bit {bit}, {}", cpu.name());
-                    let seen = if packets { facade.poll_packets(16).map(Err) } else { facade.poll_cq(16).map(Ok) };
-                    assert_eq!(seen, expected, "{}", what());
-                    assert_eq!(facade.record(), naive.record, "{}", what());
-                }
-            }
+            check(&shape, naive, &format!("{run:x?}, entry {at}, bit {bit}"));
         }
     }
+}
+
+#[test]
+fn every_bit_that_counts_is_seen_at_every_place() {
+    let check = |shape: &Shape, mut naive: Naive, packets: bool, what: &str| {
+        let facades = levels().into_iter().map(|cpu| (cpu, shape.facade(cpu)));
+        let mut facades: Vec<_> = facades.inspect(|(_, facade)| facade.lay(&naive.ring)).collect();
+        for _ in 0..3 {
+            let expected = if packets { naive.poll_packets(16).map(Err) } else { naive.poll_cq(16).map(Ok) };
+            for (cpu, facade) in &mut facades {
+                let seen = if packets { facade.poll_packets(16).map(Err) } else { facade.poll_cq(16).map(Ok) };
+                assert_eq!(seen, expected, "{what}, {}", cpu.name());
+                assert_eq!(facade.record(), naive.record, "{what}, {}", cpu.name());
+            }
+        }
+    };
+    each_bit(|shape, naive, what| check(shape, naive, false, what));
+    each_bit(|shape, naive, what| check(shape, naive, true, what));
+}
+
+/// The iterator is the same with every processor.
+#[test]
+fn every_bit_that_counts_is_seen_by_both_iterators() {
+    each_bit(|shape, mut naive, what| {
+        let mut facades = [shape.facade(Cpu::PORTABLE), shape.facade(Cpu::PORTABLE)];
+        facades.iter().for_each(|facade| facade.lay(&naive.ring));
+        let expected = naive.iterate(16);
+        let [any, format] = &mut facades;
+        assert_eq!(any.iterate_any(16), expected, "{what}");
+        assert_eq!(format.iterate_format(16), expected, "{what}");
+        assert_eq!(facades.map(|facade| facade.record()), [naive.record; 2], "{what}");
+    });
 }

@@ -167,9 +167,16 @@ impl Facade {
     /// `start_poll` and `next`, as [`Naive::iterate`] does it: every other time by the poller for the ring's format alone.
     pub fn iterate(&mut self, most: usize) -> Vec<Next> {
         self.iterations += 1;
-        if self.iterations.is_multiple_of(2) {
-            return iterate(self.cq.start_poll(&PollAttr::default()), most);
-        }
+        if self.iterations.is_multiple_of(2) { self.iterate_any(most) } else { self.iterate_format(most) }
+    }
+
+    /// By the poller for any ring.
+    pub fn iterate_any(&mut self, most: usize) -> Vec<Next> {
+        iterate(self.cq.start_poll(&PollAttr::default()), most)
+    }
+
+    /// By the poller for the ring's format.
+    pub fn iterate_format(&mut self, most: usize) -> Vec<Next> {
         macro_rules! if_it_has {
             ($($format:ty),*) => {$(
                 if let Some(mut ring) = self.cq.as_ring::<$format>() {

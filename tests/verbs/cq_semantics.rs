@@ -174,6 +174,25 @@ fn a_batch_writes_the_record_once_when_it_ends() {
     p.end();
 }
 
+/// Whoever posts a receive for each that ends need not wait for the batch.
+#[test]
+fn the_place_of_a_completion_is_free_before_its_batch_ends() {
+    let mut p = pair();
+    let n = u64::from(p.qp[1].cap().max_recv_wr);
+    complete(&mut p, 0, n);
+    let to = p.sge(1, 0, 64);
+    let mut poller = p.cq[1].start_poll(&POLL).unwrap();
+    for wr_id in 0..n {
+        assert_eq!(poller.completion().wr_id(), wr_id);
+        let wr = RecvWr { wr_id: n + wr_id, sg_list: &[to] };
+        p.qp[1].post_recv(&[wr]).unwrap();
+        assert_eq!(p.qp[1].post_recv(&[wr]).unwrap_err().error, Error::NoMemory, "completion {wr_id} frees one place");
+        assert_eq!(poller.next().err(), (wr_id + 1 == n).then_some(PollError::Empty));
+    }
+    drop(poller);
+    p.end();
+}
+
 #[test]
 fn a_forgotten_poller_makes_its_completions_come_again() {
     for size in [64, 128] {
