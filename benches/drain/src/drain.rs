@@ -153,10 +153,14 @@ impl Drain {
     }
 
     /// Drains up to `want` completions in polls of `batch`: how many there were, and the sum of `wr_id`, length and status of each. It
-    /// ends at once where none is there, and at an entry that is bad. What ended is posted again.
+    /// ends at once where none is there, and at an entry that is bad. At the start of a lap all is posted again.
     pub fn run(&mut self, batch: u32, want: u32) -> (u32, u64) {
         if self.params.kind == Kind::EnhancedHash {
             self.number_the_lap();
+        }
+        // The images count requests from 0 in each lap.
+        if self.taken & (self.params.entries - 1) == 0 {
+            self.queues.iter().for_each(RawQp::rewind);
         }
         let (drained, sum) = match self.mode {
             Mode::PollCq => {
@@ -170,10 +174,6 @@ impl Drain {
             }
         };
         self.taken = self.taken.wrapping_add(drained);
-        for queue in &self.queues {
-            queue.announce_receives(u32::MAX);
-            queue.announce_sends(u32::MAX);
-        }
         self.srq.iter().for_each(RawSrq::post_again);
         (drained, sum)
     }
