@@ -53,7 +53,7 @@ impl Drain {
         let wr_ids = WR_IDS.map(|first| (0..1 << image.log()).map(|n| first + n).collect::<Vec<_>>());
         let srq = if image.kind() == Kind::Srq { Some(RawSrq::new(&wr_ids[2])?) } else { None };
         let queues = attach(&cq, image, &wr_ids, srq.as_ref())?;
-        let (right, told) = (image.sum(), image.told());
+        let right = image.sum();
         Ok(Self { queues, srq, cq, producer, _record: record, reader, right })
     }
 }
