@@ -15,6 +15,10 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// What entries have in common, and how a record is made of each.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(all(target_arch = "x86_64", target_feature = "sse2")),
+    expect(dead_code, reason = "read by byte shuffles alone")
+)]
 pub struct Alike<'r> {
     /// The last byte; the owner bit, which is 0 here, is the lap's.
     pub(crate) op_own: u8,

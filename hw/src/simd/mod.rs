@@ -113,6 +113,10 @@ impl Kind for Shared {
 
 /// What the first of some entries has of its own.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(all(target_arch = "x86_64", target_feature = "sse2")),
+    expect(dead_code, reason = "read by byte shuffles alone")
+)]
 pub struct First {
     /// The counter, and which bits of it count.
     pub(crate) place: u16,

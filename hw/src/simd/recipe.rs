@@ -26,6 +26,10 @@ pub unsafe trait Record: Sized {
 /// A record is filled in three parts of 16 bytes. What is in an entry far from where it belongs cannot be moved there by any
 /// recipe; which moves are possible is said at [`with`](Self::with).
 #[derive(Debug)]
+#[cfg_attr(
+    not(all(target_arch = "x86_64", target_feature = "sse2")),
+    expect(dead_code, reason = "read by byte shuffles alone")
+)]
 pub struct Recipe {
     /// Bytes 8 to 15.
     pub(super) fixed: u64,

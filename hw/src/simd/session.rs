@@ -2,7 +2,9 @@
 
 use core::sync::atomic::AtomicU64;
 
-use super::{Cpu, Level, RECORD, Record};
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+use super::Level;
+use super::{Cpu, RECORD, Record};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// Minis in an array.
