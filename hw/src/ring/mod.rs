@@ -37,17 +37,19 @@
 //! array, 128 bytes) is copied into the [`Ring`] before the consumer index can be published, and is read there from
 //! then on. The enhanced layout's title is always kept.
 //!
-//! A batch that is forgotten has changed neither ring nor slots, so it comes again as it was.
+//! A batch that is forgotten has changed neither ring nor slots, so it comes again as it was. But for
+//! [`Consumer::take_titled`], which stamps slots as it goes: who uses that does not forget the batch.
 //!
 //! # What is left behind
 //!
 //! A hole has what some earlier lap or nobody left there, a used array has minis where an entry has its owner bit: on
 //! a later lap, when the slot happens to be a hole again, that must not look like a new entry.
 //!
-//! * *Basic layout.* It could on the very next lap. So all slots from the batch's first session slot on are stamped
-//!   vacant at the end of the batch. Slots in front of it were written on this lap, with its owner bit: one lap on
-//!   that is wrong; and should the device leave them out on that lap they are stamped as part of a session. The
-//!   title's slot would not need the stamp for the same reason.
+//! * *Basic layout.* It could on the very next lap. So all slots that a session leaves out or has arrays in are stamped
+//!   vacant by the end of the batch: from its first session slot on, or at once where many completions are taken. Slots
+//!   of full entries were written on this lap, with its owner bit: one lap on that is wrong; and should the device leave
+//!   them out on that lap they are stamped as part of a session. The title's slot does not need the stamp for the same
+//!   reason.
 //! * *Enhanced layout.* Every entry ends in its own tail, arrays too. So a slot shows the lap on which it was last
 //!   written, and is taken for new 256 laps later, if it was left out on all laps between. Therefore all slots that
 //!   are consumed on laps 0, 128, 256, … are stamped. Of the 255 laps between the two one is such a lap at least,
