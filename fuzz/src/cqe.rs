@@ -68,6 +68,7 @@ impl Seen {
     /// Reads an entry with each accessor.
     pub fn read(cqe: CqeRef<'_>) -> Self {
         let _ = black_box((cqe.op_own(), cqe.opcode(), cqe.format(), cqe.solicited(), cqe.owner(), cqe.is_error()));
+        let _ = black_box((cqe.is_ordinary(), cqe.mini_format()));
         let _ = black_box((cqe.is_compressed(), cqe.wqe_counter(), cqe.signature(), cqe.sop_opcode(), cqe.qpn()));
         let _ = black_box((cqe.flow_tag(), cqe.srqn_or_uidx(), cqe.byte_cnt(), cqe.imm_inval_pkey(), cqe.timestamp()));
         let _ = black_box((cqe.flags_rqpn(), cqe.src_qp(), cqe.sl(), cqe.has_grh(), cqe.slid(), cqe.dlid_path_bits()));
