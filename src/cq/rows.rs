@@ -16,8 +16,8 @@
 //!
 //! Polling never frees anything and takes no lock; what it records is one number when a pass that saw the ring empty ends.
 //!
-//! The reader keeps what it found last, with the number of retirements before that: as long as there were no more, the row is
-//! as it was, and finding it again takes one load.
+//! A part of a queue that was found can be kept ([`Kept`]): as long as there were no more retirements, its row is as it was, and one
+//! load says so.
 //!
 //! Rows live in segments of 64, 64, 128, 256, … entries, made when first needed and kept for the life of the table, so
 //! that a lookup is two loads and a small table stays small.
@@ -138,7 +138,7 @@ pub(crate) fn table<T: Send + Sync>() -> (Arc<Rows<T>>, Reader<T>) {
         retirements: AtomicU64::new(0),
         settled: AtomicU64::new(0),
     });
-    let reader = Reader { rows: rows.clone(), last: Last::default() };
+    let reader = Reader { rows: rows.clone() };
     (rows, reader)
 }
 
@@ -252,40 +252,13 @@ impl<T> Drop for Rows<T> {
 /// The right to look rows up; there is one a table.
 pub(crate) struct Reader<T> {
     rows: Arc<Rows<T>>,
-    last: Last<T>,
 }
 
-/// The live row that was found last.
-struct Last<T> {
-    index: u32,
-    /// Number of retirements when it was found.
-    at: u64,
-    /// Null for none, and then `at` is a number that there will not be. The reader's own: an atomic only as a plain pointer would not move to another thread with it.
-    value: core::sync::atomic::AtomicPtr<T>,
-}
-
-impl<T> Default for Last<T> {
-    fn default() -> Self {
-        Self { index: 0, at: u64::MAX, value: core::sync::atomic::AtomicPtr::default() }
-    }
-}
-
-impl<T> Last<T> {
-    /// Finds a queue.
-    #[inline(always)]
-    fn find(&mut self, rows: &Rows<T>, index: u32) -> Row<'_, T> {
-        let at = rows.retirements.load(Ordering::Acquire);
-        if index != self.index || at != self.at {
-            return self.look_up(rows, index, at);
-        }
-        // SAFETY: `look_up` found the row live, and as nothing was retired since, it is; so as there.
-        Row::Live(Found { value: unsafe { &**self.value.get_mut() }, at })
-    }
-
-    /// Finds it in the table, when the number of retirements was `at`.
+impl<T> Rows<T> {
+    /// The reader: finds a queue, for as long as it does not settle a pass. `at`: number of retirements, no later than now.
     #[inline]
-    fn look_up(&mut self, rows: &Rows<T>, index: u32, at: u64) -> Row<'_, T> {
-        let Some(row) = rows.row(index) else { return Row::Unknown };
+    fn find(&self, index: u32, at: u64) -> Row<'_, T> {
+        let Some(row) = self.row(index) else { return Row::Unknown };
         let value = row.load(Ordering::Acquire);
         if value.is_null() {
             Row::Unknown
@@ -296,7 +269,6 @@ impl<T> Last<T> {
             // that is settled: as below.
             Row::Gone(Some(unsafe { &*value }))
         } else {
-            *self = Last { index, at, value: core::sync::atomic::AtomicPtr::new(value) };
             // SAFETY: the row was live at this load, so its reference is dropped only by `reclaim` (or with the table, which
             // the reader keeps alive), after its retirement was settled. There is one reader and it makes one pass at a
             // time, so whoever settles it is this pass or a later one; both need that what was lent has ended, the first as
@@ -310,7 +282,7 @@ impl<T> Reader<T> {
     /// Finds the queue with this index, for as long as no pass is started.
     #[inline(always)]
     pub(crate) fn find(&mut self, index: u32) -> Row<'_, T> {
-        self.last.find(&self.rows, index)
+        self.rows.find(index, self.rows.retirements.load(Ordering::Acquire))
     }
 
     /// What was kept of a queue that this reader found, for as long as no pass is started; `None` if queues were retired since.
@@ -319,16 +291,15 @@ impl<T> Reader<T> {
         if self.rows.retirements.load(Ordering::Acquire) != kept.at {
             return None;
         }
-        // SAFETY: the queue was live when it was found, and as nothing was retired since, it is; so as in `look_up`.
+        // SAFETY: the queue was live when it was found, and as nothing was retired since, it is; so as in `find`.
         Some(unsafe { &*kept.part.load(Ordering::Relaxed) })
     }
 
     /// Starts a pass over the ring, before its first entry is looked at.
     #[inline(always)]
     pub(crate) fn begin(&mut self) -> Pass<'_, T> {
-        let Self { rows, last } = self;
-        let began = rows.retirements.load(Ordering::Acquire);
-        Pass { rows, last, began, empty: None }
+        let began = self.rows.retirements.load(Ordering::Acquire);
+        Pass { rows: &self.rows, began, empty: None }
     }
 
     /// Whether nothing waits for the ring to be seen empty.
@@ -354,7 +325,6 @@ impl Watch<'_> {
 /// One pass of the reader. A pass that is not [settled](Self::settle) in the end changes nothing.
 pub(crate) struct Pass<'r, T> {
     rows: &'r Rows<T>,
-    last: &'r mut Last<T>,
     began: u64,
     empty: Option<u64>,
 }
@@ -369,7 +339,7 @@ impl<'r, T> Pass<'r, T> {
         let Row::Live(Found { value, at }) = self.find(index) else { return None };
         let value: *const T = value;
         let watch = Watch { retirements: &self.rows.retirements, at };
-        // SAFETY: the row was live, so the value is dropped only after this pass or a later one was settled (`look_up`): the first
+        // SAFETY: the row was live, so the value is dropped only after this pass or a later one was settled (`find`): the first
         // is the caller's promise, the second needs that the reader is borrowed anew, which `'r` rules out.
         Some((unsafe { &*value }, watch))
     }
@@ -377,7 +347,7 @@ impl<'r, T> Pass<'r, T> {
     /// Finds the queue with this index.
     #[inline(always)]
     pub(crate) fn find(&mut self, index: u32) -> Row<'_, T> {
-        self.last.find(self.rows, index)
+        self.rows.find(index, self.began)
     }
 
     /// Notes that the ring was seen empty just now.

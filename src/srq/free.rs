@@ -10,8 +10,7 @@
 //! **What is seen.** Giving back releases and taking acquires: what the poller read of the place's request was read before the
 //! poster writes there again. Each exchange goes on from the one before, so the poster's one acquiring load covers all of them.
 //!
-//! **A place is given back once** for each time it was taken, unless a device names it on two CQs at once. Then its link leads
-//! somewhere else, perhaps in a circle: who takes stops at a place that it has not given out ([`SrqWork`](super::SrqWork)).
+//! **A place is given back once** for each time it was taken: [`SrqWork`](super::SrqWork) sees to that, whatever the device names.
 
 use alloc::boxed::Box;
 

@@ -15,8 +15,6 @@ pub(crate) struct SrqWork {
 struct Slot {
     wr_id: AtomicU64,
     state: AtomicU32,
-    /// The poster's: not 0 while it has given the place out. What comes back else, a device has named on two CQs at once.
-    out: AtomicU32,
 }
 
 /// Nothing was posted here so far.
@@ -37,7 +35,6 @@ impl SrqWork {
     pub(crate) fn push(&self, place: u16, wr_id: u64) {
         if let Some(slot) = self.slots.get(usize::from(place)) {
             slot.wr_id.store(wr_id, Ordering::Relaxed);
-            slot.out.store(1, Ordering::Relaxed);
             slot.state.store(OPEN, Ordering::Release);
         }
     }
@@ -45,12 +42,7 @@ impl SrqWork {
     /// Poster: the places that came free.
     #[inline]
     pub(crate) fn take_free(&self) -> impl Iterator<Item = u32> + '_ {
-        self.free.take().take_while(|place| {
-            let out = self.slots.get(*place as usize).map(|slot| &slot.out);
-            let was_out = out.is_some_and(|out| out.load(Ordering::Relaxed) != 0);
-            out.into_iter().for_each(|out| out.store(0, Ordering::Relaxed));
-            was_out
-        })
+        self.free.take()
     }
 
     /// Poller: the request at `place` is over, and its place is the poster's again. Its `wr_id`; `None` if none was posted there.
@@ -69,10 +61,8 @@ impl SrqWork {
         let slot = self.slots.get(usize::from(place))?;
         match slot.state.load(Ordering::Acquire) {
             NEVER => return None,
-            OPEN => {
-                slot.state.store(OVER, Ordering::Relaxed);
-                self.free.chain(chain, place.into());
-            }
+            // By an exchange, as a device may name the place on two CQs at once: the first who sees it open ends it.
+            OPEN if slot.state.swap(OVER, Ordering::AcqRel) == OPEN => self.free.chain(chain, place.into()),
             _ => {}
         }
         // The place is not the poster's yet: the chain is given back later.
