@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use mlx5::Cpu;
 
-use crate::naive::{Layout, Naive, Queue};
+use crate::naive::{Layout, Mini, Naive, Queue};
 use crate::world::{Shape, levels};
 
 /// Entries in the run; the first ones are what the others are compared with.
@@ -89,4 +89,67 @@ fn every_bit_that_counts_is_seen_by_both_iterators() {
         assert_eq!(format.iterate_format(16), expected, "{what}");
         assert_eq!(facades.map(|facade| facade.record()), [naive.record; 2], "{what}");
     });
+}
+
+/// A ring of two sessions of four receives whose titles differ in this bit alone.
+fn two_titles(layout: Layout, bit: Option<usize>) -> Naive {
+    let mut naive = Shape { layout, ..shape(false) }.naive();
+    naive.ring.chunks_mut(64).for_each(|slot| slot[62..].copy_from_slice(&[0xff, 0xf0]));
+    let basic = matches!(layout, Layout::Basic(_));
+    // Slots that a session takes with its title, and as many requests.
+    let taken = if basic { 4 } else { 5 };
+    for session in 0..2 {
+        let mut title = entry(taken * session, (0x20, 0, false));
+        let mut minis = [0; 64];
+        minis
+            .chunks_mut(8)
+            .enumerate()
+            .take(4)
+            .for_each(|(n, mini)| mini[6..].copy_from_slice(&[session as u8, n as u8]));
+        if basic {
+            // Its length is the session's, and it is the first of the four.
+            title[44..48].copy_from_slice(&[0, 0, 0, 4]);
+            title[63] = 0x2c;
+        } else {
+            // A block of four, in lap 0.
+            minis[63] = 0x3c;
+        }
+        if let Some(bit) = bit.filter(|_| session == 1) {
+            title[bit / 8] ^= 1 << (bit % 8);
+        }
+        let first = 64 * taken * session;
+        naive.ring[first..first + 64].copy_from_slice(&title);
+        naive.ring[first + 64..first + 128].copy_from_slice(&minis);
+    }
+    naive
+}
+
+/// A record of the first title must serve none that it would be wrong for.
+#[test]
+fn every_bit_of_a_second_title_that_counts_is_seen() {
+    for layout in [Mini::Hash, Mini::Csum, Mini::CsumStridx]
+        .into_iter()
+        .flat_map(|mini| [Layout::Basic(mini), Layout::Enhanced(mini)])
+    {
+        for bit in 0..512 {
+            let mut naive = two_titles(layout, Some(bit));
+            let shape = Shape { layout, ..shape(false) };
+            let mut facades: Vec<_> = levels().into_iter().map(|cpu| (cpu, shape.facade(cpu))).collect();
+            facades.iter().for_each(|(_, facade)| facade.lay(&naive.ring));
+            for _ in 0..4 {
+                let expected = naive.poll_cq(16);
+                for (cpu, facade) in &mut facades {
+                    assert_eq!(facade.poll_cq(16), expected, "{layout:?}, bit {bit}, {}", cpu.name());
+                    assert_eq!(facade.record(), naive.record, "{layout:?}, bit {bit}, {}", cpu.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn completions_of_two_titles_that_are_alike_are_all_there() {
+    for (layout, all) in [(Layout::Basic(Mini::Hash), 8), (Layout::Enhanced(Mini::Hash), 10)] {
+        assert_eq!(two_titles(layout, None).poll_cq(16).map(|wcs| wcs.len()), Ok(all), "{layout:?}");
+    }
 }
