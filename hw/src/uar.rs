@@ -21,6 +21,8 @@ pub const EQ_NO_ARM: usize = 0x48;
 pub const BLUEFLAME: usize = 0x800;
 /// BlueFlame registers in a UAR page, one behind the other from [`BLUEFLAME`] on.
 pub const BLUEFLAMES: usize = 4;
+/// How many of them, from the first on, Linux and libmlx5 give to ordinary queues (`MLX5_NON_FP_BFREGS_PER_UAR`).
+pub const ORDINARY_BLUEFLAMES: usize = 2;
 
 /// Second word of a CQ doorbell record, and upper word of the CQ doorbell: asks for one event.
 #[bitfield(u32)]
