@@ -1,5 +1,6 @@
 //! Received packets, four entries at a time, where the processor has byte shuffles.
 
+use super::recipe::place_in_number;
 use super::{Cpu, First, Kind, Level, Receives, Shared};
 
 /// Bytes of a packet's record.
@@ -83,8 +84,7 @@ impl PacketRecipe {
     pub const fn with_number(mut self, from: usize, to: usize, bytes: usize) -> Self {
         let mut i = 0;
         while i < bytes {
-            let at = if cfg!(target_endian = "little") { to + bytes - 1 - i } else { to + i };
-            self = self.with(from + i, at, u8::MAX);
+            self = self.with(from + i, place_in_number(to, bytes, i), u8::MAX);
             i += 1;
         }
         self
@@ -133,19 +133,10 @@ mod x86 {
     use core::arch::x86_64::*;
     use core::ptr::read_volatile;
 
+    use super::super::x86::{COUNTERS, bytes, two_names};
     use super::super::{First, Kind};
     use super::{PACKET, PacketRecipe};
     use crate::arch::dma_rmb;
-
-    /// Four counters, out of four last dwords.
-    const COUNTERS: [u8; 16] = [1, 0, 0x80, 0x80, 5, 4, 0x80, 0x80, 9, 8, 0x80, 0x80, 13, 12, 0x80, 0x80];
-
-    /// A load of 16 constant bytes, of any alignment.
-    #[inline(always)]
-    fn bytes(from: &[u8; 16]) -> __m128i {
-        // SAFETY: 16 bytes are there.
-        unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
-    }
 
     macro_rules! paths {
         ($($(#[$doc:meta])* $name:ident, $feature:literal;)*) => {$(
@@ -197,11 +188,7 @@ mod x86 {
                         if !K::SHARED && _mm_testz_si128(differ, differ) == 0 {
                             break;
                         }
-                        let names_of = |i: usize| match i {
-                            _ if !K::SHARED => _mm_loadu_si128(names.add(2 * i).cast()),
-                            0 => _mm_cvtepu32_epi64(counters),
-                            _ => _mm_cvtepu32_epi64(_mm_unpackhi_epi64(counters, counters)),
-                        };
+                        let names_of = |i: usize| two_names::<K>(names, counters, i);
                         for i in 0..4 {
                             let (name, (lengths, rest)) = (names_of(i / 2), moved(entry(i), d[i]));
                             let even = i % 2 == 0;

@@ -74,10 +74,14 @@ impl Recipe {
     pub const fn with_number(mut self, from: usize, to: usize, bytes: usize) -> Self {
         let mut i = 0;
         while i < bytes {
-            let at = if cfg!(target_endian = "little") { to + bytes - 1 - i } else { to + i };
-            self = self.with(from + i, at, u8::MAX);
+            self = self.with(from + i, place_in_number(to, bytes, i), u8::MAX);
             i += 1;
         }
         self
     }
+}
+
+/// Where byte `i` of a big-endian number goes in one of as many bytes in CPU byte order at `to`.
+pub(super) const fn place_in_number(to: usize, bytes: usize, i: usize) -> usize {
+    if cfg!(target_endian = "little") { to + bytes - 1 - i } else { to + i }
 }

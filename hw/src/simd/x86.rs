@@ -11,11 +11,11 @@ use crate::arch::dma_rmb;
 use crate::ring::Alike;
 
 /// Four counters, out of four last dwords.
-const COUNTERS: [u8; 16] = [1, 0, 0x80, 0x80, 5, 4, 0x80, 0x80, 9, 8, 0x80, 0x80, 13, 12, 0x80, 0x80];
+pub(super) const COUNTERS: [u8; 16] = [1, 0, 0x80, 0x80, 5, 4, 0x80, 0x80, 9, 8, 0x80, 0x80, 13, 12, 0x80, 0x80];
 
 /// A load of 16 constant bytes, of any alignment.
 #[inline(always)]
-fn bytes(from: &[u8; 16]) -> __m128i {
+pub(super) fn bytes(from: &[u8; 16]) -> __m128i {
     // SAFETY: 16 bytes are there.
     unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
 }
@@ -57,6 +57,21 @@ unsafe fn one<K: Kind>(alike: &Alike<'_>, at: *const u8, name: *const u64, to: *
         _mm_storeu_si128(to.add(16).cast(), body);
         _mm_storeu_si128(to.add(32).cast(), end);
         true
+    }
+}
+
+/// Two names of four: those at `2 * i` from `names` on, or of a shared queue the counters.
+///
+/// # Safety
+/// There are four names at `names`, unless the queue is shared; and the processor has SSE4.1.
+#[inline]
+#[target_feature(enable = "sse4.1,ssse3")]
+pub(super) unsafe fn two_names<K: Kind>(names: *const u64, counters: __m128i, i: usize) -> __m128i {
+    match i {
+        // SAFETY: the caller's promise.
+        _ if !K::SHARED => unsafe { _mm_loadu_si128(names.add(2 * i).cast()) },
+        0 => _mm_cvtepu32_epi64(counters),
+        _ => _mm_cvtepu32_epi64(_mm_unpackhi_epi64(counters, counters)),
     }
 }
 
@@ -138,11 +153,7 @@ pub(super) unsafe fn many_avx2<K: Kind, const STRIDE: usize>(
             } else if _mm_testz_si128(differ, differ) == 0 {
                 break;
             }
-            let name = |i: usize| match i {
-                _ if !K::SHARED => _mm_loadu_si128(names.add(2 * i).cast()),
-                0 => _mm_cvtepu32_epi64(counters),
-                _ => _mm_cvtepu32_epi64(_mm_unpackhi_epi64(counters, counters)),
-            };
+            let name = |i: usize| two_names::<K>(names, counters, i);
             for i in 0..2 {
                 let (body, tail) = (
                     _mm256_shuffle_epi8(_mm256_blend_epi32::<0b0100_0100>(b[i], c[i]), middle),
@@ -216,11 +227,7 @@ pub(super) unsafe fn many_sse41<K: Kind, const STRIDE: usize>(
             if _mm_testz_si128(differ, differ) == 0 {
                 break;
             }
-            let name = |i: usize| match i {
-                _ if !K::SHARED => _mm_loadu_si128(names.add(2 * i).cast()),
-                0 => _mm_cvtepu32_epi64(counters),
-                _ => _mm_cvtepu32_epi64(_mm_unpackhi_epi64(counters, counters)),
-            };
+            let name = |i: usize| two_names::<K>(names, counters, i);
             for i in 0..4 {
                 let pair = name(i / 2);
                 let head = if i % 2 == 0 { _mm_unpacklo_epi64(pair, fixed) } else { _mm_unpackhi_epi64(pair, fixed) };
