@@ -29,7 +29,7 @@ pub(super) struct Likeness {
     pub(super) titled: Option<Titled<Wc>>,
 }
 
-/// What entries have in common: queue and kind. There is none while an error waits to be told, or the ring to be exchanged.
+/// What entries have in common: queue and kind. There is none while an error waits to be told, which comes before them.
 pub(super) struct Pattern {
     pub(super) alike: Alike<'static>,
     pub(super) requests: Requests,
@@ -66,9 +66,7 @@ impl Likeness {
         }
         self.helps()
     }
-}
 
-impl Likeness {
     /// Whether the last entries were alike, and more like them can be taken many at a time.
     #[inline(always)]
     fn helps(&self) -> bool {

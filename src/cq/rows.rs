@@ -358,7 +358,7 @@ impl<'r, T> Pass<'r, T> {
         self.began = self.rows.retirements.load(Ordering::Acquire);
     }
 
-    /// Makes known that the ring was seen empty, after the consumer index has been given back.
+    /// Makes known that the ring was seen empty, when nothing that was found is used any more.
     #[inline(always)]
     pub(crate) fn settle(&mut self) {
         if let Some(at) = self.empty.take()
